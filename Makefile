@@ -1,0 +1,42 @@
+# Two commands do everything: `make test` and `make reproduce`. Both set up .venv first, once.
+
+PYTHON ?= python3
+BIN := .venv/bin
+KERNEL := src/qlocaladam/kernels/fused.c
+
+.PHONY: help test reproduce benchmark lint format clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Pinned requirements, then the package itself, editable, with its kernel compiled.
+.venv/development: envs/requirements.txt envs/development.txt pyproject.toml setup.py $(KERNEL)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/development.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	touch $@
+
+.venv/benchmark: .venv/development envs/benchmark.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/benchmark.txt
+	touch $@
+
+test: .venv/development  ## set up, then run every test
+	$(BIN)/python -m pytest
+
+reproduce: .venv/development  ## set up, then run the main job
+	$(BIN)/python -m qlocaladam memory
+
+benchmark: .venv/benchmark  ## set up the peers, then measure side by side
+	$(BIN)/python -m benchmarks
+
+lint: .venv/development  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/development  ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove everything that was set up or built
+	rm -rf .venv build src/*.egg-info src/qlocaladam/kernels/*.so

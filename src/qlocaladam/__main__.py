@@ -1,0 +1,3 @@
+from qlocaladam.cli import main
+
+raise SystemExit(main())

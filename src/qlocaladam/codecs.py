@@ -1,0 +1,248 @@
+"""Block codecs: a tensor becomes 8-bit codes and a float32 range per block, and comes back.
+
+A codec is a monotone map between the values of a block and the levels 0 to 255, fixed by the block's range; how a
+level that falls between two codes is rounded is the same for all of them.
+
+What every codec promises:
+
+* blocks run over the tensor in logical (row-major) order, whatever its memory layout; the last one may be short, and
+  nothing of what pads it is stored or influences it;
+* only the codes and the ranges are kept: 1 byte a value and 4 or 8 bytes a block;
+* a block of equal values comes back exactly, zeros included;
+* a NaN or an infinity anywhere in a block makes the range of that block NaN, so that the whole block decodes to NaN,
+  and no other block changes. Codecs for non-negative values treat a negative one the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+ROUNDINGS = ("nearest", "floor", "stochastic")
+Int = TypeVar("Int", int, Tensor)
+
+
+class Encoded(NamedTuple):
+    """What is left of a tensor: one code a value, and what its block's codec needs to read them."""
+
+    codes: Tensor
+    """uint8, one entry a value, in logical order."""
+    ranges: Tensor
+    """float32, one row a block."""
+
+
+def mix(x: Int) -> Int:
+    """Scramble the low 32 bits of an integer or of an int64 tensor: the whole random generator of the package."""
+    x = (x ^ (x >> 16)) * 0x7FEB352D & 0xFFFFFFFF
+    x = (x ^ (x >> 15)) * 0x846CA68B & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+def stream_key(*names: int) -> int:
+    """A 32-bit key of its own for each sequence of names, such as (seed, step, tensor, state)."""
+    key = 0
+    for name in names:
+        key = mix((key + 0x9E3779B9 ^ name) & 0xFFFFFFFF)
+    return key
+
+
+def uniform_noise(key: int, first: int, count: int, device: torch.device | None = None) -> Tensor:
+    """Numbers in [0, 1) that depend on nothing but the key and the position: entries first to first + count."""
+    position = torch.arange(first, first + count, device=device)
+    return (mix((position * 0x9E3779B9 + key) & 0xFFFFFFFF) >> 8).to(torch.float32) * 2.0**-24
+
+
+@dataclass(frozen=True)
+class Codec(ABC):
+    """Encode and decode block-wise. Subclasses say what a block's range is and how values and levels correspond."""
+
+    block_size: int = 64
+    rounding: str = "nearest"
+
+    name: ClassVar[str]
+    bits: ClassVar[int] = 8
+    range_size: ClassVar[int] = 2
+    """How many float32 numbers a block keeps."""
+    signed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.block_size, bool) or not isinstance(self.block_size, int) or self.block_size < 2:
+            raise ValueError(f"block_size must be a whole number of at least 2, got {self.block_size!r}")
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, got {self.rounding!r}")
+
+    @property
+    def top(self) -> int:
+        """The highest level."""
+        return (1 << self.bits) - 1
+
+    def blocks(self, numel: int) -> int:
+        return -(-numel // self.block_size)
+
+    def nbytes(self, numel: int) -> int:
+        """Exact bytes that `numel` encoded values occupy."""
+        return -(-numel * self.bits // 8) + 4 * self.range_size * self.blocks(numel)
+
+    def zeros(self, numel: int, device: torch.device | None = None) -> Encoded:
+        """The encoding of `numel` zeros, without making them first."""
+        codes = torch.zeros(numel, dtype=torch.uint8, device=device)
+        return Encoded(codes, torch.zeros(self.blocks(numel), self.range_size, device=device))
+
+    def encode(self, values: Tensor, *, key: int = 0, first: int = 0) -> Encoded:
+        """Encode a tensor of any shape. Stochastic rounding draws from the stream `key` at position `first` on."""
+        flat = values.detach().to(torch.float32).reshape(-1)
+        blocks = self._in_blocks(flat)
+        usable = blocks.isfinite() if self.signed else blocks.isfinite() & (blocks >= 0)
+        ranges = torch.where(usable.all(1, keepdim=True), self._range(blocks), torch.nan)
+        levels = self._levels(blocks, ranges).reshape(-1)[: flat.numel()].nan_to_num_(nan=0.0)
+        if self.rounding == "stochastic":
+            levels += uniform_noise(key, first, flat.numel(), flat.device)
+        elif self.rounding == "nearest":
+            levels += 0.5
+        return Encoded(levels.clamp_(0, self.top).to(torch.uint8), ranges)
+
+    def decode(self, encoded: Encoded) -> Tensor:
+        """The values as a flat float32 tensor in logical order."""
+        codes, ranges = encoded
+        return self._values(self._in_blocks(codes), ranges).reshape(-1)[: codes.numel()]
+
+    def _in_blocks(self, flat: Tensor) -> Tensor:
+        padding = -flat.numel() % self.block_size
+        if padding:
+            flat = torch.cat((flat, flat[-1:].expand(padding)))  # a copy of a member changes no range
+        return flat.view(-1, self.block_size)
+
+    @abstractmethod
+    def _range(self, blocks: Tensor) -> Tensor:
+        """One row a block."""
+
+    @abstractmethod
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        """Where each value falls, as a real number in [0, top] and only ever rounding error outside of it."""
+
+    @abstractmethod
+    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+        """What each code stands for."""
+
+
+@dataclass(frozen=True)
+class LinearCodec(Codec):
+    """Evenly spaced levels from a block's minimum to its maximum (equations 1 to 4 of the paper).
+
+    The error is at most half a level, range / 510, for `nearest`, and less than one level for `floor` and
+    `stochastic`. The minimum and the maximum come back exactly.
+    """
+
+    name: ClassVar[str] = "linear"
+
+    def _range(self, blocks: Tensor) -> Tensor:
+        return torch.stack((blocks.amin(1), blocks.amax(1)), 1)
+
+    @staticmethod
+    def _scaled(ranges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A power of two that keeps denormal and huge blocks inside float32, and low and range times that power."""
+        magnitude = ranges.abs().amax(1, keepdim=True)
+        scale = torch.where(magnitude < 2.0**-60, 2.0**64, torch.where(magnitude > 2.0**125, 0.25, 1.0))
+        low = ranges[:, :1] * scale
+        return scale, low, ranges[:, 1:] * scale - low
+
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        scale, low, span = self._scaled(ranges)
+        return (blocks * scale - low) * torch.where(span > 0, self.top / span, span)
+
+    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+        scale, low, span = self._scaled(ranges)
+        step = span / self.top * (1 + 2.0**-21)  # rounded up, so that the last code reaches the maximum
+        return torch.minimum((codes * step + low) / scale, ranges[:, 1:])
+
+
+@dataclass(frozen=True)
+class LogCodec(Codec):
+    """Levels evenly spaced in log(value + offset), for values that are not negative (equations 5 to 9).
+
+    The relative error of value + offset is at most exp(range of the logarithm / 510) - 1 for `nearest`, and the
+    exponential of a whole level less one for the other roundings. The minimum and the maximum come back exactly, and
+    so does zero wherever it is the minimum. Values far below the offset cannot be told from zero.
+    """
+
+    offset: float = 1e-8
+
+    name: ClassVar[str] = "log"
+    signed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (2.0**-126 <= self.offset < math.inf):
+            raise ValueError(f"log_offset must be finite and at least 1.18e-38, got {self.offset!r}")
+
+    def _range(self, blocks: Tensor) -> Tensor:
+        return torch.stack((blocks.amin(1), blocks.amax(1)), 1)
+
+    def _log_range(self, ranges: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = (ranges + self.offset).log2().chunk(2, 1)
+        return low, high - low
+
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        low, span = self._log_range(ranges)
+        return ((blocks + self.offset).log2() - low) * torch.where(span > 0, self.top / span, span)
+
+    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+        low, span = self._log_range(ranges)
+        hair = 2.0**-19 + 2.0**-22 * low.abs()  # beyond rounding error, so that clamping makes the ends exact
+        values = (codes * ((span + 2 * hair) / self.top) + (low - hair)).exp2() - self.offset
+        minimum, maximum = ranges.chunk(2, 1)
+        return torch.maximum(torch.minimum(values, maximum), minimum)
+
+
+@cache
+def dynamic_map(signed: bool) -> Tensor:
+    """The 256 values of the 8-bit dynamic code of Dettmers et al., in order.
+
+    The decades 1e-6 to 1 hold twice as many values each as the one below it: the centres of equal parts of
+    [0.1, 1] times the decade. 0 and 1 complete the code.
+    """
+    centres = []
+    for decade in range(7):
+        edges = torch.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1)
+        centres.append((edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade - 6))
+    positive = torch.cat(centres)
+    negative = -positive if signed else positive[:0]
+    return torch.cat((negative, positive, torch.tensor([0.0, 1.0]))).sort().values
+
+
+@dataclass(frozen=True)
+class DynamicCodec(Codec):
+    """The dynamic 8-bit code of Dettmers et al. (ICLR 2022), relative to a block's largest magnitude.
+
+    Precise near the largest magnitude, coarse below a millionth of it. Zero and the largest positive value come back
+    exactly; the most negative one comes back as 0.993 of itself where nothing positive is as large, as published.
+    """
+
+    name: ClassVar[str] = "dynamic"
+    range_size: ClassVar[int] = 1
+
+    def _range(self, blocks: Tensor) -> Tensor:
+        return blocks.abs().amax(1, keepdim=True)
+
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        values = dynamic_map(self.signed).to(blocks.device)
+        relative = torch.where(ranges > 0, blocks / ranges, ranges)
+        below = torch.searchsorted(values, relative, right=True).sub_(1).clamp_(0, self.top - 1)
+        fraction = (relative - values[below]) / (values[below + 1] - values[below])
+        return below + fraction.clamp_(0, 1)
+
+    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+        return dynamic_map(self.signed).to(codes.device)[codes.int()] * ranges
+
+
+@dataclass(frozen=True)
+class UnsignedDynamicCodec(DynamicCodec):
+    """The same code without a sign bit, for values that are not negative: every decade has twice the values."""
+
+    signed: ClassVar[bool] = False

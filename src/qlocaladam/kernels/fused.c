@@ -1,0 +1,369 @@
+/* One Adam step over quantized states: decode, update the parameter, encode, a few blocks at a time.
+ *
+ * A call works through the blocks [begin, end) of a list of tensors, counted over all of them, so that threads share
+ * the work by sharing out blocks, and the result does not depend on how. Of either state no more than one row of
+ * scratch exists in FP32: ROW values, or one block if that is longer. Each stage is a plain loop over the row, short
+ * enough to stay in the first-level cache and simple enough to become vector code.
+ *
+ * codecs.py is the specification; the arithmetic here differs from it by float32 rounding only. NaN needs no special
+ * case: as integers the bits of a positive NaN lie above those of every number, so a NaN range wins every comparison.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FP32, LINEAR, LOG, DYNAMIC };                  /* kinds of a state */
+enum { NEAREST, FLOOR, STOCHASTIC };
+
+typedef struct {
+    float *param;
+    const float *grad;
+    void *momentum;                                   /* float or uint8_t, as its kind says */
+    float *momentum_ranges;
+    void *variance;
+    float *variance_ranges;
+    int64_t numel;
+    int64_t first_block;                              /* blocks of all tensors before this one */
+    float step_size;                                  /* learning rate over the bias correction of momentum */
+    float inv_root_correction;                        /* 1 / sqrt(bias correction of variance) */
+    uint32_t momentum_key, variance_key;              /* streams of stochastic rounding */
+} Tensor;
+
+typedef struct {
+    int64_t block_size;
+    const float *signed_map, *unsigned_map;           /* the dynamic code */
+    int32_t momentum_kind, variance_kind, rounding;
+    float beta1, beta2, one_minus_beta1, one_minus_beta2;
+    float eps, variance_floor, log_offset;
+    float grad_sign, weight_decay, shrink;            /* shrink: what decoupled decay leaves of a parameter */
+} Settings;
+
+/* Consecutive blocks of one state; only the last may be short. */
+typedef struct {
+    int64_t first, count;                             /* values */
+    int blocks, size;
+    uint8_t *codes;
+    float *ranges;
+    const float *map;
+    uint32_t key;
+} Blocks;
+
+#define ROW 1024                                      /* shorter rows pay more for starting loops than they save */
+#define MOST_BLOCKS (ROW / 2)
+#define TOP 255
+#define INFINITE_BITS 0x7f800000
+#define NAN_BITS 0x7fc00000
+#define INLINE static inline __attribute__((always_inline))
+#define STAGE static __attribute__((noinline))
+#define SIMD _Pragma("omp simd")                      /* no two rows overlap */
+/* Runs a loop over the values of each block, with the paper's block size known to the compiler. */
+#define FOR_EACH_BLOCK(...)                                                                    \
+    for (int j = 0, n; j < b->blocks; j++) {                                                   \
+        int64_t at = (int64_t)j * b->size, left = b->count - at;                               \
+        if (b->size == 64 && left >= 64) { n = 64; SIMD for (int i = 0; i < 64; i++) __VA_ARGS__ } \
+        else { n = (int)(left < b->size ? left : b->size); SIMD for (int i = 0; i < n; i++) __VA_ARGS__ } \
+    }
+
+INLINE int32_t bits_of(float x) { int32_t i; memcpy(&i, &x, 4); return i; }
+INLINE float float_of(int32_t i) { float x; memcpy(&x, &i, 4); return x; }
+INLINE int32_t lesser(int32_t a, int32_t b) { return a < b ? a : b; }
+INLINE int32_t greater(int32_t a, int32_t b) { return a > b ? a : b; }
+
+/* The bits of floats as integers of the same order, NaN beyond the infinities; its own inverse. */
+INLINE int32_t ordered(int32_t b) { return b ^ ((b >> 31) & 0x7fffffff); }
+
+/* 2^x for x in [-126, 128): Chebyshev interpolation of degree 5, relative error below 3e-7. */
+INLINE float exp2_of(float x)
+{
+    float shifted = x + 0x1.8p23f;                    /* the nearest whole number, in the lowest bits */
+    float f = x - (shifted - 0x1.8p23f);
+    float y = 1.0f + f * (0.693147182f + f * (0.240221068f + f * (0.0555035695f
+              + f * (0.00967603177f + f * 0.00133908633f))));
+    return float_of(bits_of(y) + (int32_t)((uint32_t)bits_of(shifted) << 23));
+}
+
+/* log2(x) for normal x, exact at powers of two: minimax polynomial, absolute error below 4e-7. */
+INLINE float log2_of(float x)
+{
+    int32_t b = bits_of(x), exponent = (b - 0x3f3504f3) >> 23;
+    float f = float_of(b - (int32_t)((uint32_t)exponent << 23)) - 1.0f;
+    return (float)exponent + f * (1.44269967f + f * (-0.721375883f + f * (0.480464965f + f * (-0.358962029f
+           + f * (0.297263831f + f * (-0.272696435f + f * 0.170627996f))))));
+}
+
+INLINE uint32_t mix(uint32_t x)
+{
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+/* The power of two that keeps a linear block of this range inside float32. */
+INLINE float scale_of(float low, float high)
+{
+    int32_t magnitude = greater(bits_of(low) & 0x7fffffff, bits_of(high) & 0x7fffffff);
+    float large = magnitude > bits_of(0x1p125f) ? 0.25f : 1.0f;
+    return magnitude < bits_of(0x1p-60f) ? 0x1p64f : large;
+}
+
+/* What decoding needs of each block. Steps are a hair too long, so that clamping makes both end points exact. */
+typedef struct { float low[MOST_BLOCKS], high[MOST_BLOCKS], step[MOST_BLOCKS], unscale[MOST_BLOCKS]; } LinearBlocks;
+typedef struct { int32_t low[MOST_BLOCKS], high[MOST_BLOCKS]; float base[MOST_BLOCKS], step[MOST_BLOCKS]; } LogBlocks;
+
+INLINE void read_linear(const Blocks *b, LinearBlocks *restrict r)
+{
+    SIMD
+    for (int j = 0; j < b->blocks; j++) {
+        float low = b->ranges[2 * j], high = b->ranges[2 * j + 1], scale = scale_of(low, high);
+        r->high[j] = high;
+        r->low[j] = low * scale;
+        r->step[j] = (high * scale - low * scale) / TOP * (1.0f + 0x1p-21f);
+        r->unscale[j] = 1.0f / scale;
+    }
+}
+
+INLINE void read_log(const Blocks *b, float offset, LogBlocks *restrict r)
+{
+    SIMD
+    for (int j = 0; j < b->blocks; j++) {
+        float low = log2_of(b->ranges[2 * j] + offset), high = log2_of(b->ranges[2 * j + 1] + offset);
+        float hair = 0x1p-19f + 0x1p-22f * float_of(bits_of(low) & 0x7fffffff);
+        r->low[j] = bits_of(b->ranges[2 * j]);
+        r->high[j] = bits_of(b->ranges[2 * j + 1]);
+        r->base[j] = low - hair;
+        r->step[j] = (high - low + 2 * hair) / TOP;
+    }
+}
+
+INLINE float linear_value(const LinearBlocks *r, int j, uint8_t code)
+{
+    float x = ((float)code * r->step[j] + r->low[j]) * r->unscale[j];
+    return x < r->high[j] ? x : r->high[j];
+}
+
+INLINE float log_value(const LogBlocks *r, int j, uint8_t code, float offset)
+{
+    int32_t x = bits_of(exp2_of((float)code * r->step[j] + r->base[j]) - offset);
+    return float_of(greater(lesser(x, r->high[j]), r->low[j]));
+}
+
+STAGE void decode_linear(const Blocks *b, float *restrict out)
+{
+    const uint8_t *restrict codes = b->codes;
+    LinearBlocks r;
+    read_linear(b, &r);
+    FOR_EACH_BLOCK({ out[at + i] = linear_value(&r, j, codes[at + i]); })
+}
+
+STAGE void decode_log(const Blocks *b, float offset, float *restrict out)
+{
+    const uint8_t *restrict codes = b->codes;
+    LogBlocks r;
+    read_log(b, offset, &r);
+    FOR_EACH_BLOCK({ out[at + i] = log_value(&r, j, codes[at + i], offset); })
+}
+
+STAGE void decode_dynamic(const Blocks *b, float *restrict out)
+{
+    const uint8_t *restrict codes = b->codes;
+    FOR_EACH_BLOCK({ out[at + i] = b->map[codes[at + i]] * b->ranges[j]; })
+}
+
+INLINE void find_extremes(const float *restrict x, int n, int32_t *least, int32_t *most)
+{
+    int32_t lowest = INT32_MAX, highest = INT32_MIN;
+    for (int i = 0; i < n; i++) {
+        int32_t k = ordered(bits_of(x[i]));
+        lowest = lesser(lowest, k);
+        highest = greater(highest, k);
+    }
+    *least = lowest;
+    *most = highest;
+}
+
+/* Minimum and maximum of each block, both NaN where anything in it is not finite. */
+STAGE void find_ranges(const Blocks *b, const float *restrict x, float *restrict low, float *restrict high)
+{
+    int32_t least[MOST_BLOCKS], most[MOST_BLOCKS];
+    for (int j = 0; j < b->blocks; j++) {
+        int64_t at = (int64_t)j * b->size, left = b->count - at;
+        if (b->size == 64 && left >= 64) find_extremes(x + at, 64, least + j, most + j);
+        else find_extremes(x + at, (int)(left < b->size ? left : b->size), least + j, most + j);
+    }
+    SIMD
+    for (int j = 0; j < b->blocks; j++) {
+        int finite = least[j] > ordered((int32_t)0xff800000) && most[j] < INFINITE_BITS;
+        low[j] = float_of(finite ? ordered(least[j]) : NAN_BITS);
+        high[j] = float_of(finite ? ordered(most[j]) : NAN_BITS);
+    }
+}
+
+STAGE void levels_linear(const Blocks *b, const float *restrict low, const float *restrict high, float *restrict x)
+{
+    float base[MOST_BLOCKS], scale[MOST_BLOCKS], per_level[MOST_BLOCKS];
+    SIMD
+    for (int j = 0; j < b->blocks; j++) {
+        scale[j] = scale_of(low[j], high[j]);
+        base[j] = low[j] * scale[j];
+        float span = high[j] * scale[j] - base[j];
+        per_level[j] = span > 0.0f ? TOP / span : 0.0f;
+    }
+    FOR_EACH_BLOCK({ x[at + i] = (x[at + i] * scale[j] - base[j]) * per_level[j]; })
+}
+
+STAGE void levels_log(const Blocks *b, const float *restrict low, const float *restrict high, float offset,
+                      float *restrict x)
+{
+    float base[MOST_BLOCKS], per_level[MOST_BLOCKS];
+    SIMD
+    for (int j = 0; j < b->blocks; j++) {
+        base[j] = log2_of(low[j] + offset);
+        float span = log2_of(high[j] + offset) - base[j];
+        per_level[j] = span > 0.0f ? TOP / span : 0.0f;
+    }
+    FOR_EACH_BLOCK({ x[at + i] = (log2_of(x[at + i] + offset) - base[j]) * per_level[j]; })
+}
+
+STAGE void levels_dynamic(const Blocks *b, const float *restrict largest, float *restrict x)
+{
+    const float *map = b->map;
+    FOR_EACH_BLOCK({
+        float relative = largest[j] > 0.0f ? x[at + i] / largest[j] : 0.0f;
+        int32_t below = 0;
+        for (int32_t step = 128; step; step >>= 1)
+            below += below + step < TOP && map[below + step] <= relative ? step : 0;
+        float fraction = (relative - map[below]) / (map[below + 1] - map[below]);
+        fraction = fraction > 0.0f ? fraction : 0.0f;
+        x[at + i] = (float)below + (fraction < 1.0f ? fraction : 1.0f);
+    })
+}
+
+STAGE void round_levels(const Blocks *b, int rounding, float *restrict x)
+{
+    uint8_t *restrict codes = b->codes;
+    int n = (int)b->count;
+    if (rounding == STOCHASTIC) {
+        uint32_t start = (uint32_t)b->first;
+        SIMD
+        for (int i = 0; i < n; i++)
+            x[i] += (float)(int32_t)(mix((start + (uint32_t)i) * 0x9e3779b9u + b->key) >> 8) * 0x1p-24f;
+    }
+    float shift = rounding == NEAREST ? 0.5f : 0.0f;
+    SIMD
+    for (int i = 0; i < n; i++) codes[i] = (uint8_t)lesser((int32_t)(x[i] + shift), TOP);
+}
+
+/* What Adam needs, in registers. */
+typedef struct {
+    float beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction;
+    uint32_t floor;
+} Adam;
+
+INLINE Adam adam_of(const Tensor *t, const Settings *s)
+{
+    return (Adam){s->beta1, s->beta2, s->one_minus_beta1, s->one_minus_beta2, s->eps, s->grad_sign, s->weight_decay,
+                  s->shrink, t->step_size, t->inv_root_correction, (uint32_t)bits_of(s->variance_floor)};
+}
+
+INLINE void adam(Adam a, float *restrict p, float g, float *restrict m, float *restrict v)
+{
+    float gradient = a.sign * g + a.decay * *p;
+    uint32_t read = (uint32_t)bits_of(*v);
+    *m = a.beta1 * *m + a.rest1 * gradient;
+    *v = a.beta2 * float_of((int32_t)(read > a.floor ? read : a.floor)) + a.rest2 * gradient * gradient;
+    *p = a.shrink * *p - a.step_size * (*m / (__builtin_sqrtf(*v) * a.correction + a.eps));
+}
+
+STAGE void update(const Tensor *t, const Settings *s, int64_t first, int n, float *restrict m, float *restrict v)
+{
+    float *restrict p = t->param + first;
+    const float *restrict g = t->grad + first;
+    Adam a = adam_of(t, s);
+    SIMD
+    for (int i = 0; i < n; i++) adam(a, p + i, g[i], m + i, v + i);
+}
+
+/* The paper's arm: decoding and updating in one loop lets roots and divisions hide behind the exponentials. */
+STAGE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *b, const Blocks *bv, float *restrict m,
+                             float *restrict v)
+{
+    float *restrict p = t->param + b->first;
+    const float *restrict g = t->grad + b->first;
+    const uint8_t *restrict codes_m = b->codes, *restrict codes_v = bv->codes;
+    float offset = s->log_offset;
+    Adam a = adam_of(t, s);
+    LinearBlocks rm;
+    LogBlocks rv;
+    read_linear(b, &rm);
+    read_log(bv, offset, &rv);
+    FOR_EACH_BLOCK({
+        float mean = linear_value(&rm, j, codes_m[at + i]), square = log_value(&rv, j, codes_v[at + i], offset);
+        adam(a, p + at + i, g[at + i], &mean, &square);
+        m[at + i] = mean;
+        v[at + i] = square;
+    })
+}
+
+static void decode(int kind, const Blocks *b, const Settings *s, float *out)
+{
+    if (kind == LINEAR) decode_linear(b, out);
+    else if (kind == LOG) decode_log(b, s->log_offset, out);
+    else decode_dynamic(b, out);
+}
+
+static void encode(int kind, const Blocks *b, const Settings *s, float *x)
+{
+    float low[MOST_BLOCKS], high[MOST_BLOCKS];
+    find_ranges(b, x, low, high);
+    if (kind == DYNAMIC) {
+        for (int j = 0; j < b->blocks; j++) b->ranges[j] = -low[j] > high[j] ? -low[j] : high[j];
+        levels_dynamic(b, b->ranges, x);
+    } else {
+        for (int j = 0; j < b->blocks; j++) b->ranges[2 * j] = low[j], b->ranges[2 * j + 1] = high[j];
+        if (kind == LINEAR) levels_linear(b, low, high, x);
+        else levels_log(b, low, high, s->log_offset, x);
+    }
+    round_levels(b, s->rounding, x);
+}
+
+/* A state's blocks from `block` on, `count` values of them. */
+static Blocks blocks_of(int kind, void *state, float *ranges, const float *map, uint32_t key, int64_t size,
+                        int64_t block, int64_t count)
+{
+    int64_t first = block * size;
+    return (Blocks){first, count, (int)((count + size - 1) / size), (int)size, (uint8_t *)state + first,
+                    ranges + (kind == DYNAMIC ? block : 2 * block), map, key};
+}
+
+/* 0, or 1 if there was no memory for the scratch rows; nothing is changed then. */
+int qlocaladam_step(const Tensor *tensors, int64_t count, const Settings *s, int64_t begin, int64_t end)
+{
+    int64_t size = s->block_size, row = size < ROW ? ROW / size : 1;
+    int kind_m = s->momentum_kind, kind_v = s->variance_kind;
+    float *scratch = malloc(2 * (size_t)(row * size) * sizeof(float));
+    if (!scratch) return 1;
+    for (const Tensor *t = tensors; t < tensors + count; t++) {
+        int64_t blocks = (t->numel + size - 1) / size;
+        int64_t from = begin > t->first_block ? begin - t->first_block : 0;
+        int64_t to = end - t->first_block < blocks ? end - t->first_block : blocks;
+        for (int64_t block = from; block < to; block += row) {
+            int64_t first = block * size, last = (block + row < to ? block + row : to) * size;
+            int64_t n = (last < t->numel ? last : t->numel) - first;
+            Blocks bm = blocks_of(kind_m, t->momentum, t->momentum_ranges, s->signed_map, t->momentum_key, size, block, n);
+            Blocks bv = blocks_of(kind_v, t->variance, t->variance_ranges, s->unsigned_map, t->variance_key, size, block, n);
+            float *m = kind_m == FP32 ? (float *)t->momentum + first : scratch;
+            float *v = kind_v == FP32 ? (float *)t->variance + first : scratch + row * size;
+            if (kind_m == LINEAR && kind_v == LOG) {
+                decode_and_update(t, s, &bm, &bv, m, v);
+            } else {
+                if (kind_v != FP32) decode(kind_v, &bv, s, v);
+                if (kind_m != FP32) decode(kind_m, &bm, s, m);
+                update(t, s, first, (int)n, m, v);
+            }
+            if (kind_m != FP32) encode(kind_m, &bm, s, m);
+            if (kind_v != FP32) encode(kind_v, &bv, s, v);
+        }
+    }
+    free(scratch);
+    return 0;
+}

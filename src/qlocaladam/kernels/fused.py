@@ -1,0 +1,155 @@
+"""The update in compiled code: one pass over the blocks of all tensors, shared out among torch's number of threads.
+
+The library is built when the package is installed, once for each instruction set, and chosen by what the CPU has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qlocaladam.codecs import ROUNDINGS, Codec, Encoded, dynamic_map
+from qlocaladam.kernels import Rule, Work
+
+VALUES_PER_THREAD = 2**16
+"""Below this, handing work to another thread costs more than it saves."""
+
+KINDS = {"linear": 1, "log": 2, "dynamic": 3}
+
+# The two structures of fused.c.
+TENSOR = np.dtype(
+    [(name, np.uintp) for name in ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")]
+    + [("numel", np.int64), ("first_block", np.int64), ("step_size", np.float32), ("root_correction", np.float32)]
+    + [("momentum_key", np.uint32), ("variance_key", np.uint32)],
+    align=True,
+)
+
+
+class Settings(ctypes.Structure):
+    _fields_ = (
+        ("block_size", ctypes.c_int64),
+        ("signed_map", ctypes.c_void_p),
+        ("unsigned_map", ctypes.c_void_p),
+        ("momentum_kind", ctypes.c_int32),
+        ("variance_kind", ctypes.c_int32),
+        ("rounding", ctypes.c_int32),
+        ("beta1", ctypes.c_float),
+        ("beta2", ctypes.c_float),
+        ("one_minus_beta1", ctypes.c_float),
+        ("one_minus_beta2", ctypes.c_float),
+        ("eps", ctypes.c_float),
+        ("variance_floor", ctypes.c_float),
+        ("log_offset", ctypes.c_float),
+        ("grad_sign", ctypes.c_float),
+        ("weight_decay", ctypes.c_float),
+        ("shrink", ctypes.c_float),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The kernel for this CPU, or None where it was not built."""
+    variants = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
+    for variant in variants.get(torch.backends.cpu.get_cpu_capability(), ("default",)):
+        for suffix in EXTENSION_SUFFIXES:
+            path = Path(__file__).with_name(f"_fused_{variant}{suffix}")
+            if path.is_file():
+                loaded = ctypes.CDLL(str(path))
+                loaded.qlocaladam_step.argtypes = (
+                    ctypes.c_void_p,
+                    ctypes.c_int64,
+                    ctypes.c_void_p,
+                    ctypes.c_int64,
+                    ctypes.c_int64,
+                )
+                return loaded
+    return None
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="qlocaladam")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not survive a fork
+
+
+def update(work: Sequence[Work], rule: Rule) -> None:
+    rows, copies, first_block, values = [], [], 0, 0
+    for one in work:
+        param, grad = _dense(one.param), _dense(one.grad)
+        copies.append((one.param, param, grad))
+        numel = param.numel()
+        rows.append(
+            (param.data_ptr(), grad.data_ptr(), *_pointers(one.momentum), *_pointers(one.variance), numel, first_block)
+            + (rule.step_size(one.step), 1 / rule.root_correction(one.step), one.momentum_key, one.variance_key)
+        )
+        first_block += -(-numel // rule.block_size)
+        values += numel
+    _run(np.array(rows, TENSOR), _settings(rule), first_block, values)
+    for original, updated, _ in copies:
+        if updated is not original:
+            original.copy_(updated)
+        else:
+            torch.autograd.graph.increment_version(original)
+
+
+def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> None:
+    kernel = library()
+    assert kernel is not None
+    tensors, shared = table.ctypes.data, ctypes.addressof(settings)
+    parts = max(1, min(torch.get_num_threads(), values // VALUES_PER_THREAD))
+    bounds = [blocks * part // parts for part in range(parts + 1)]
+    calls = [(tensors, len(table), shared, begin, end) for begin, end in zip(bounds, bounds[1:], strict=False)]
+    others = [_threads(parts - 1).submit(kernel.qlocaladam_step, *call) for call in calls[1:]]
+    failed = kernel.qlocaladam_step(*calls[0])
+    if any([other.result() for other in others]) or failed:
+        raise MemoryError("the fused kernel could not allocate its scratch rows")
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """The tensor itself where the kernel can work on it, else a contiguous float32 copy."""
+    if tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return tensor
+    return tensor.detach().to(torch.float32, memory_format=torch.contiguous_format)
+
+
+def _pointers(state: Tensor | Encoded) -> tuple[int, int]:
+    if isinstance(state, Encoded):
+        return state.codes.data_ptr(), state.ranges.data_ptr()
+    return state.data_ptr(), 0
+
+
+def _kind(codec: Codec | None) -> int:
+    return KINDS[codec.name] if codec else 0
+
+
+def _settings(rule: Rule) -> Settings:
+    decoupled_decay = rule.weight_decay if rule.decoupled else 0.0
+    return Settings(
+        rule.block_size,
+        dynamic_map(signed=True).data_ptr(),
+        dynamic_map(signed=False).data_ptr(),
+        _kind(rule.momentum),
+        _kind(rule.variance),
+        ROUNDINGS.index(rule.rounding),
+        rule.beta1,
+        rule.beta2,
+        1 - rule.beta1,
+        1 - rule.beta2,
+        rule.eps,
+        rule.variance_floor,
+        rule.log_offset,
+        -1.0 if rule.maximize else 1.0,
+        rule.weight_decay - decoupled_decay,
+        1 - rule.lr * decoupled_decay,
+    )
