@@ -21,7 +21,7 @@ help:  ## this list
 	touch $@
 
 test: .venv/development  ## set up, then run every test
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 reproduce: .venv/development  ## set up, then run the main job
 	$(BIN)/python -m qlocaladam memory

@@ -14,6 +14,7 @@ FLAGS = [
     "-fno-signed-zeros",
     "-ffp-contract=fast",
     "-fopenmp-simd",
+    "-fno-wrapv",
 ]
 X86 = {"avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"], "avx2": ["-march=x86-64-v3"]}
 VARIANTS = {"default": [], **(X86 if platform.machine().lower() in ("x86_64", "amd64") else {})}

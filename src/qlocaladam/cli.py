@@ -17,7 +17,7 @@ def _memory(arguments: argparse.Namespace) -> None:
     print(f"{'model':<10}{'arm':<16}{'block':>6}{'published':>11}{'held':>9}{'ratio':>8}")
     for dataset, shape in PAPER_MODELS.items():
         with torch.device("meta"):
-            model = ResNet18(**shape)
+            model = ResNet18(shape["classes"], shape["width"])
         sizes = [parameter.numel() for parameter in model.parameters()]
         for arm in ("fp32", "momentum-only", "variance-only", "naive-int8", "q-localadam"):
             for block in arguments.block_size if arm == "q-localadam" else (64,):

@@ -118,6 +118,10 @@ class Codec(ABC):
             flat = torch.cat((flat, flat[-1:].expand(padding)))  # a copy of a member changes no range
         return flat.view(-1, self.block_size)
 
+    def _per_level(self, span: Tensor) -> Tensor:
+        """Levels per unit of a block's span, rounded up, so that the maximum is at the top even when it floors."""
+        return torch.where(span > 0, self.top / span * (1 + 2.0**-22), span)
+
     @abstractmethod
     def _range(self, blocks: Tensor) -> Tensor:
         """One row a block."""
@@ -154,7 +158,7 @@ class LinearCodec(Codec):
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         scale, low, span = self._scaled(ranges)
-        return (blocks * scale - low) * torch.where(span > 0, self.top / span, span)
+        return (blocks * scale - low) * self._per_level(span)
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
         scale, low, span = self._scaled(ranges)
@@ -167,8 +171,8 @@ class LogCodec(Codec):
     """Levels evenly spaced in log(value + offset), for values that are not negative (equations 5 to 9).
 
     The relative error of value + offset is at most exp(range of the logarithm / 510) - 1 for `nearest`, and the
-    exponential of a whole level less one for the other roundings. The minimum and the maximum come back exactly, and
-    so does zero wherever it is the minimum. Values far below the offset cannot be told from zero.
+    exponential of a whole level less one for the other roundings. The minimum comes back exactly, zero included, and
+    so does the maximum unless float32 cannot tell their logarithms apart. Values far below the offset are lost in it.
     """
 
     offset: float = 1e-8
@@ -190,7 +194,7 @@ class LogCodec(Codec):
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         low, span = self._log_range(ranges)
-        return ((blocks + self.offset).log2() - low) * torch.where(span > 0, self.top / span, span)
+        return ((blocks + self.offset).log2() - low) * self._per_level(span)
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
         low, span = self._log_range(ranges)

@@ -12,14 +12,18 @@ PUBLISHED_METADATA_BYTES = 12
 """A block's minimum, maximum and scale. The paper's text names two of them; only three give its figures."""
 
 
+def check_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+
+
 def state_bytes(numel: int, codec: Codec | None, layout: str = "held") -> int:
     """Bytes of one state of a tensor of `numel` values.
 
     `held` is what this package stores. `published` is the layout behind the paper's figures: padded blocks with 12
     bytes of metadata each.
     """
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    check_layout(layout)
     if codec is None:
         return 4 * numel
     if layout == "published":
@@ -27,9 +31,7 @@ def state_bytes(numel: int, codec: Codec | None, layout: str = "held") -> int:
     return codec.nbytes(numel)
 
 
-def optimizer_bytes(
-    numels: Iterable[int], momentum: Codec | None, variance: Codec | None, layout: str = "held"
-) -> int:
+def optimizer_bytes(numels: Iterable[int], momentum: Codec | None, variance: Codec | None, layout: str = "held") -> int:
     """Bytes of both states of tensors with these sizes, without making them."""
     return sum(state_bytes(n, momentum, layout) + state_bytes(n, variance, layout) for n in numels)
 

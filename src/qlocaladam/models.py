@@ -1,4 +1,7 @@
-"""ResNet-18 of any width, from torchvision's blocks: 6,294,202 parameters for the paper's CIFAR-10, 11,227,812 for CIFAR-100."""
+"""ResNet-18 of any width, from torchvision's blocks.
+
+The paper's models have 6,294,202 parameters for CIFAR-10 and 11,227,812 for CIFAR-100.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ PAPER_MODELS = {"cifar10": {"width": 48, "classes": 10}, "cifar100": {"width": 6
 class ResNet18(torchvision.models.ResNet):  # type: ignore[misc]
     """torchvision's ResNet-18 with `width`, 2, 4 and 8 times `width` channels.
 
-    The `7x7` stem is torchvision's: stride 2 and a pooling layer. The `3x3` stem keeps the resolution, for small images.
+    The `7x7` stem is torchvision's: stride 2 and a pooling layer. The `3x3` stem keeps the resolution of small images.
     """
 
     def __init__(self, classes: int, width: int = 64, stem: str = "7x7") -> None:

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec, stream_key
 from qlocaladam.kernels import Rule, Work, fused, reference
-from qlocaladam.memory import MemoryReport, StateBytes, state_bytes
+from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_bytes
 
 ARMS: dict[str, dict[str, Any]] = {
     "fp32": {"momentum": "fp32", "variance": "fp32"},
@@ -258,6 +258,7 @@ class QLocalAdam(Optimizer):
         `held` counts what is stored. `published` counts the same states in the layout behind the paper's figures:
         padded blocks with 12 bytes of metadata each.
         """
+        check_layout(layout)
         rows = []
         index = 0
         for group in self.param_groups:
@@ -318,9 +319,7 @@ def _placed(saved: dict[str, Any], param: Tensor, name: object) -> dict[str, Any
     """A copy of a saved state on the parameter's device, refused if it belongs to a tensor of another size."""
     for key, value in saved.items():
         if isinstance(value, Tensor) and not key.endswith("_ranges") and value.numel() != param.numel():
-            raise ValueError(
-                f"state {name!r} has {value.numel()} values in {key!r}, its parameter has {param.numel()}"
-            )
+            raise ValueError(f"state {name!r} has {value.numel()} values in {key!r}, its parameter has {param.numel()}")
     return {
         key: value.to(param.device, copy=True) if isinstance(value, Tensor) else value for key, value in saved.items()
     }

@@ -27,7 +27,7 @@ def _load_operators() -> None:
         raise ImportError("torchvision is not installed: pip install torchvision (0.28.0 belongs to torch 2.13.0)")
     for library in Path(spec.origin).parent.glob("_C*.so"):
         try:
-            torch.ops.load_library(library)
+            torch.ops.load_library(library)  # type: ignore[no-untyped-call]
         except OSError:
             continue
 
@@ -38,9 +38,9 @@ def declare_missing_operators() -> list[str]:
     _load_operators()
     missing = [name for name in SCHEMAS if not hasattr(torch.ops.torchvision, name)]
     if missing:
-        _declared = torch.library.Library("torchvision", "DEF")
+        _declared = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for name in missing:
-            _declared.define(SCHEMAS[name])
+            _declared.define(SCHEMAS[name])  # type: ignore[no-untyped-call]
     return missing
 
 

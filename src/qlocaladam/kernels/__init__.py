@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from qlocaladam.codecs import Codec, Encoded
@@ -47,3 +48,8 @@ class Rule:
 
     def root_correction(self, step: int) -> float:
         return float((1 - self.beta2**step) ** 0.5)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The tensor itself if it is float32 in logical order, else a copy that is."""
+    return tensor.to(torch.float32).contiguous()

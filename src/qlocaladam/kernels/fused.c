@@ -1,13 +1,14 @@
 /* One Adam step over quantized states: decode, update the parameter, encode, a few blocks at a time.
  *
- * A call works through the blocks [begin, end) of a list of tensors, counted over all of them, so that threads share
- * the work by sharing out blocks, and the result does not depend on how. Of either state no more than one row of
+ * The blocks of a list of tensors, counted over all of them, are shared out among however many threads call
+ * qlocaladam_work on one job; the result does not depend on how. Of either state no more than one row of
  * scratch exists in FP32: ROW values, or one block if that is longer. Each stage is a plain loop over the row, short
  * enough to stay in the first-level cache and simple enough to become vector code.
  *
  * codecs.py is the specification; the arithmetic here differs from it by float32 rounding only. NaN needs no special
  * case: as integers the bits of a positive NaN lie above those of every number, so a NaN range wins every comparison.
  */
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,15 @@ typedef struct {
     float eps, variance_floor, log_offset;
     float grad_sign, weight_decay, shrink;            /* shrink: what decoupled decay leaves of a parameter */
 } Settings;
+
+typedef struct {
+    const Tensor *tensors;
+    int64_t count;
+    const Settings *settings;
+    int64_t blocks, parts;                            /* of all tensors; how many parts to share out */
+    _Atomic int64_t next;
+    _Atomic int32_t out_of_memory;
+} Job;
 
 /* Consecutive blocks of one state; only the last may be short. */
 typedef struct {
@@ -169,11 +179,12 @@ STAGE void decode_dynamic(const Blocks *b, float *restrict out)
     FOR_EACH_BLOCK({ out[at + i] = b->map[codes[at + i]] * b->ranges[j]; })
 }
 
-INLINE void find_extremes(const float *restrict x, int n, int32_t *least, int32_t *most)
+/* Smallest and largest as ordered integers; what is never negative is ordered as it is. */
+INLINE void find_extremes(const float *restrict x, int n, int negative, int32_t *least, int32_t *most)
 {
     int32_t lowest = INT32_MAX, highest = INT32_MIN;
     for (int i = 0; i < n; i++) {
-        int32_t k = ordered(bits_of(x[i]));
+        int32_t k = negative ? ordered(bits_of(x[i])) : bits_of(x[i]);
         lowest = lesser(lowest, k);
         highest = greater(highest, k);
     }
@@ -182,21 +193,26 @@ INLINE void find_extremes(const float *restrict x, int n, int32_t *least, int32_
 }
 
 /* Minimum and maximum of each block, both NaN where anything in it is not finite. */
-STAGE void find_ranges(const Blocks *b, const float *restrict x, float *restrict low, float *restrict high)
+STAGE void find_ranges(const Blocks *b, int negative, const float *restrict x, float *restrict low,
+                       float *restrict high)
 {
     int32_t least[MOST_BLOCKS], most[MOST_BLOCKS];
+    int32_t lowest = negative ? ordered((int32_t)0xff800000) : -1;
     for (int j = 0; j < b->blocks; j++) {
         int64_t at = (int64_t)j * b->size, left = b->count - at;
-        if (b->size == 64 && left >= 64) find_extremes(x + at, 64, least + j, most + j);
-        else find_extremes(x + at, (int)(left < b->size ? left : b->size), least + j, most + j);
+        if (b->size == 64 && left >= 64 && negative) find_extremes(x + at, 64, 1, least + j, most + j);
+        else if (b->size == 64 && left >= 64) find_extremes(x + at, 64, 0, least + j, most + j);
+        else find_extremes(x + at, (int)(left < b->size ? left : b->size), negative, least + j, most + j);
     }
     SIMD
     for (int j = 0; j < b->blocks; j++) {
-        int finite = least[j] > ordered((int32_t)0xff800000) && most[j] < INFINITE_BITS;
+        int finite = least[j] > lowest && most[j] < INFINITE_BITS;
         low[j] = float_of(finite ? ordered(least[j]) : NAN_BITS);
         high[j] = float_of(finite ? ordered(most[j]) : NAN_BITS);
     }
 }
+
+INLINE float levels_per(float span) { return span > 0.0f ? TOP / span * (1.0f + 0x1p-22f) : 0.0f; }
 
 STAGE void levels_linear(const Blocks *b, const float *restrict low, const float *restrict high, float *restrict x)
 {
@@ -206,7 +222,7 @@ STAGE void levels_linear(const Blocks *b, const float *restrict low, const float
         scale[j] = scale_of(low[j], high[j]);
         base[j] = low[j] * scale[j];
         float span = high[j] * scale[j] - base[j];
-        per_level[j] = span > 0.0f ? TOP / span : 0.0f;
+        per_level[j] = levels_per(span);
     }
     FOR_EACH_BLOCK({ x[at + i] = (x[at + i] * scale[j] - base[j]) * per_level[j]; })
 }
@@ -219,19 +235,25 @@ STAGE void levels_log(const Blocks *b, const float *restrict low, const float *r
     for (int j = 0; j < b->blocks; j++) {
         base[j] = log2_of(low[j] + offset);
         float span = log2_of(high[j] + offset) - base[j];
-        per_level[j] = span > 0.0f ? TOP / span : 0.0f;
+        per_level[j] = levels_per(span);
     }
     FOR_EACH_BLOCK({ x[at + i] = (log2_of(x[at + i] + offset) - base[j]) * per_level[j]; })
 }
 
 STAGE void levels_dynamic(const Blocks *b, const float *restrict largest, float *restrict x)
 {
-    const float *map = b->map;
+    const float *restrict map = b->map;
     FOR_EACH_BLOCK({
         float relative = largest[j] > 0.0f ? x[at + i] / largest[j] : 0.0f;
-        int32_t below = 0;
-        for (int32_t step = 128; step; step >>= 1)
-            below += below + step < TOP && map[below + step] <= relative ? step : 0;
+        int32_t below = map[128] <= relative ? 128 : 0;
+        below += map[below + 64] <= relative ? 64 : 0;
+        below += map[below + 32] <= relative ? 32 : 0;
+        below += map[below + 16] <= relative ? 16 : 0;
+        below += map[below + 8] <= relative ? 8 : 0;
+        below += map[below + 4] <= relative ? 4 : 0;
+        below += map[below + 2] <= relative ? 2 : 0;
+        below += map[below + 1] <= relative ? 1 : 0;
+        below = lesser(below, TOP - 1);
         float fraction = (relative - map[below]) / (map[below + 1] - map[below]);
         fraction = fraction > 0.0f ? fraction : 0.0f;
         x[at + i] = (float)below + (fraction < 1.0f ? fraction : 1.0f);
@@ -265,13 +287,23 @@ INLINE Adam adam_of(const Tensor *t, const Settings *s)
                   s->shrink, t->step_size, t->inv_root_correction, (uint32_t)bits_of(s->variance_floor)};
 }
 
-INLINE void adam(Adam a, float *restrict p, float g, float *restrict m, float *restrict v)
+/* No weight decay and no sign, which most training is: no instruction need be spent on them. */
+INLINE int is_plain(const Settings *s)
 {
-    float gradient = a.sign * g + a.decay * *p;
+    return s->grad_sign == 1.0f && s->weight_decay == 0.0f && s->shrink == 1.0f;
+}
+
+INLINE void adam(Adam a, int plain, float *restrict p, float g, float *restrict m, float *restrict v)
+{
     uint32_t read = (uint32_t)bits_of(*v);
-    *m = a.beta1 * *m + a.rest1 * gradient;
-    *v = a.beta2 * float_of((int32_t)(read > a.floor ? read : a.floor)) + a.rest2 * gradient * gradient;
-    *p = a.shrink * *p - a.step_size * (*m / (__builtin_sqrtf(*v) * a.correction + a.eps));
+    float square = float_of((int32_t)(read > a.floor ? read : a.floor));
+    if (!plain) {
+        g = a.decay != 0.0f ? a.sign * g + a.decay * *p : a.sign * g;
+        *p *= a.shrink;
+    }
+    *m = a.beta1 * *m + a.rest1 * g;
+    *v = a.beta2 * square + a.rest2 * (g * g);
+    *p -= a.step_size * (*m / (__builtin_sqrtf(*v) * a.correction + a.eps));
 }
 
 STAGE void update(const Tensor *t, const Settings *s, int64_t first, int n, float *restrict m, float *restrict v)
@@ -279,13 +311,16 @@ STAGE void update(const Tensor *t, const Settings *s, int64_t first, int n, floa
     float *restrict p = t->param + first;
     const float *restrict g = t->grad + first;
     Adam a = adam_of(t, s);
-    SIMD
-    for (int i = 0; i < n; i++) adam(a, p + i, g[i], m + i, v + i);
+    if (is_plain(s)) {
+        SIMD for (int i = 0; i < n; i++) adam(a, 1, p + i, g[i], m + i, v + i);
+    } else {
+        SIMD for (int i = 0; i < n; i++) adam(a, 0, p + i, g[i], m + i, v + i);
+    }
 }
 
 /* The paper's arm: decoding and updating in one loop lets roots and divisions hide behind the exponentials. */
-STAGE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *b, const Blocks *bv, float *restrict m,
-                             float *restrict v)
+INLINE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *b, const Blocks *bv, int plain,
+                              float *restrict m, float *restrict v)
 {
     float *restrict p = t->param + b->first;
     const float *restrict g = t->grad + b->first;
@@ -298,10 +333,20 @@ STAGE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *b
     read_log(bv, offset, &rv);
     FOR_EACH_BLOCK({
         float mean = linear_value(&rm, j, codes_m[at + i]), square = log_value(&rv, j, codes_v[at + i], offset);
-        adam(a, p + at + i, g[at + i], &mean, &square);
+        adam(a, plain, p + at + i, g[at + i], &mean, &square);
         m[at + i] = mean;
         v[at + i] = square;
     })
+}
+
+STAGE void step_plain(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *m, float *v)
+{
+    decode_and_update(t, s, bm, bv, 1, m, v);
+}
+
+STAGE void step_with_decay(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *m, float *v)
+{
+    decode_and_update(t, s, bm, bv, 0, m, v);
 }
 
 static void decode(int kind, const Blocks *b, const Settings *s, float *out)
@@ -311,10 +356,10 @@ static void decode(int kind, const Blocks *b, const Settings *s, float *out)
     else decode_dynamic(b, out);
 }
 
-static void encode(int kind, const Blocks *b, const Settings *s, float *x)
+static void encode(int kind, int negative, const Blocks *b, const Settings *s, float *x)
 {
     float low[MOST_BLOCKS], high[MOST_BLOCKS];
-    find_ranges(b, x, low, high);
+    find_ranges(b, negative, x, low, high);
     if (kind == DYNAMIC) {
         for (int j = 0; j < b->blocks; j++) b->ranges[j] = -low[j] > high[j] ? -low[j] : high[j];
         levels_dynamic(b, b->ranges, x);
@@ -335,14 +380,15 @@ static Blocks blocks_of(int kind, void *state, float *ranges, const float *map, 
                     ranges + (kind == DYNAMIC ? block : 2 * block), map, key};
 }
 
-/* 0, or 1 if there was no memory for the scratch rows; nothing is changed then. */
-int qlocaladam_step(const Tensor *tensors, int64_t count, const Settings *s, int64_t begin, int64_t end)
+/* Blocks in a row. */
+static int64_t rows_of(const Settings *s) { return s->block_size < ROW ? ROW / s->block_size : 1; }
+
+static void step_range(const Job *job, int64_t begin, int64_t end, float *scratch)
 {
-    int64_t size = s->block_size, row = size < ROW ? ROW / size : 1;
+    const Settings *s = job->settings;
+    int64_t size = s->block_size, row = rows_of(s);
     int kind_m = s->momentum_kind, kind_v = s->variance_kind;
-    float *scratch = malloc(2 * (size_t)(row * size) * sizeof(float));
-    if (!scratch) return 1;
-    for (const Tensor *t = tensors; t < tensors + count; t++) {
+    for (const Tensor *t = job->tensors; t < job->tensors + job->count; t++) {
         int64_t blocks = (t->numel + size - 1) / size;
         int64_t from = begin > t->first_block ? begin - t->first_block : 0;
         int64_t to = end - t->first_block < blocks ? end - t->first_block : blocks;
@@ -354,16 +400,28 @@ int qlocaladam_step(const Tensor *tensors, int64_t count, const Settings *s, int
             float *m = kind_m == FP32 ? (float *)t->momentum + first : scratch;
             float *v = kind_v == FP32 ? (float *)t->variance + first : scratch + row * size;
             if (kind_m == LINEAR && kind_v == LOG) {
-                decode_and_update(t, s, &bm, &bv, m, v);
+                (is_plain(s) ? step_plain : step_with_decay)(t, s, &bm, &bv, m, v);
             } else {
                 if (kind_v != FP32) decode(kind_v, &bv, s, v);
                 if (kind_m != FP32) decode(kind_m, &bm, s, m);
                 update(t, s, first, (int)n, m, v);
             }
-            if (kind_m != FP32) encode(kind_m, &bm, s, m);
-            if (kind_v != FP32) encode(kind_v, &bv, s, v);
+            if (kind_m != FP32) encode(kind_m, 1, &bm, s, m);
+            if (kind_v != FP32) encode(kind_v, 0, &bv, s, v);
         }
     }
+}
+
+/* What every thread of a step runs: parts of the blocks until none is left, so that a slow core gets fewer. */
+void qlocaladam_work(Job *job)
+{
+    int64_t row = rows_of(job->settings), rows = (job->blocks + row - 1) / row;
+    float *scratch = malloc(2 * (size_t)(row * job->settings->block_size) * sizeof(float));
+    if (!scratch) {
+        atomic_store(&job->out_of_memory, 1);
+        return;
+    }
+    for (int64_t part; (part = atomic_fetch_add(&job->next, 1)) < job->parts;)
+        step_range(job, rows * part / job->parts * row, rows * (part + 1) / job->parts * row, scratch);
     free(scratch);
-    return 0;
 }

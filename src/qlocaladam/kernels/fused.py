@@ -1,4 +1,4 @@
-"""The update in compiled code: one pass over the blocks of all tensors, shared out among torch's number of threads.
+"""The update in compiled code: one pass over the blocks of all tensors, shared out among torch's own threads.
 
 The library is built when the package is installed, once for each instruction set, and chosen by what the CPU has.
 """
@@ -6,22 +6,24 @@ The library is built when the package is installed, once for each instruction se
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from qlocaladam.codecs import ROUNDINGS, Codec, Encoded, dynamic_map
-from qlocaladam.kernels import Rule, Work
+from qlocaladam.kernels import Rule, Work, dense
 
 VALUES_PER_THREAD = 2**16
-"""Below this, handing work to another thread costs more than it saves."""
+"""Below this, waking another thread costs more than it saves."""
+
+PARTS_PER_THREAD = 8
+"""Into how many parts a thread's share is cut, so that others can take over from one that is held up."""
 
 KINDS = {"linear": 1, "log": 2, "dynamic": 3}
 
@@ -55,6 +57,18 @@ class Settings(ctypes.Structure):
     )
 
 
+class Job(ctypes.Structure):
+    _fields_ = (
+        ("tensors", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("settings", ctypes.c_void_p),
+        ("blocks", ctypes.c_int64),
+        ("parts", ctypes.c_int64),
+        ("next", ctypes.c_int64),
+        ("out_of_memory", ctypes.c_int32),
+    )
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """The kernel for this CPU, or None where it was not built."""
@@ -63,35 +77,31 @@ def library() -> ctypes.CDLL | None:
         for suffix in EXTENSION_SUFFIXES:
             path = Path(__file__).with_name(f"_fused_{variant}{suffix}")
             if path.is_file():
-                loaded = ctypes.CDLL(str(path))
-                loaded.qlocaladam_step.argtypes = (
-                    ctypes.c_void_p,
-                    ctypes.c_int64,
-                    ctypes.c_void_p,
-                    ctypes.c_int64,
-                    ctypes.c_int64,
-                )
-                return loaded
+                return ctypes.CDLL(str(path))
     return None
 
 
 @cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="qlocaladam")
+def _openmp() -> Any:
+    """GOMP_parallel(function, data, threads, flags) of the OpenMP runtime that torch has loaded, or None.
 
-
-os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not survive a fork
+    Threads of our own would compete with torch's, which keep spinning for a while after each backward pass.
+    """
+    return getattr(ctypes.CDLL(None), "GOMP_parallel", None)
 
 
 def update(work: Sequence[Work], rule: Rule) -> None:
     rows, copies, first_block, values = [], [], 0, 0
     for one in work:
-        param, grad = _dense(one.param), _dense(one.grad)
+        param, grad = dense(one.param), dense(one.grad)
         copies.append((one.param, param, grad))
         numel = param.numel()
         rows.append(
-            (param.data_ptr(), grad.data_ptr(), *_pointers(one.momentum), *_pointers(one.variance), numel, first_block)
-            + (rule.step_size(one.step), 1 / rule.root_correction(one.step), one.momentum_key, one.variance_key)
+            (
+                *(param.data_ptr(), grad.data_ptr(), *_pointers(one.momentum), *_pointers(one.variance)),
+                *(numel, first_block, rule.step_size(one.step), 1 / rule.root_correction(one.step)),
+                *(one.momentum_key, one.variance_key),
+            )
         )
         first_block += -(-numel // rule.block_size)
         values += numel
@@ -106,21 +116,15 @@ def update(work: Sequence[Work], rule: Rule) -> None:
 def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> None:
     kernel = library()
     assert kernel is not None
-    tensors, shared = table.ctypes.data, ctypes.addressof(settings)
-    parts = max(1, min(torch.get_num_threads(), values // VALUES_PER_THREAD))
-    bounds = [blocks * part // parts for part in range(parts + 1)]
-    calls = [(tensors, len(table), shared, begin, end) for begin, end in zip(bounds, bounds[1:], strict=False)]
-    others = [_threads(parts - 1).submit(kernel.qlocaladam_step, *call) for call in calls[1:]]
-    failed = kernel.qlocaladam_step(*calls[0])
-    if any([other.result() for other in others]) or failed:
+    threads = min(torch.get_num_threads(), values // VALUES_PER_THREAD) if _openmp() else 1
+    parts = threads * PARTS_PER_THREAD if threads > 1 else 1
+    job = Job(table.ctypes.data, len(table), ctypes.addressof(settings), blocks, parts, 0, 0)
+    if threads > 1:
+        _openmp()(kernel.qlocaladam_work, ctypes.byref(job), threads, 0)
+    else:
+        kernel.qlocaladam_work(ctypes.byref(job))
+    if job.out_of_memory and job.next < parts:
         raise MemoryError("the fused kernel could not allocate its scratch rows")
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    """The tensor itself where the kernel can work on it, else a contiguous float32 copy."""
-    if tensor.dtype == torch.float32 and tensor.is_contiguous():
-        return tensor
-    return tensor.detach().to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def _pointers(state: Tensor | Encoded) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """The update in plain torch operations, on any device: what the fused kernel is tested against.
 
-With both states in FP32 these are the operations of torch.optim.Adam in its order, so the results are equal bit for bit.
+With both states in FP32 these are the operations of torch.optim.Adam in its order: the results are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qlocaladam.codecs import Codec, Encoded
-from qlocaladam.kernels import Rule, Work
+from qlocaladam.kernels import Rule, Work, dense
 
 CHUNK_VALUES = 2**20
 """Values decoded at a time, so that the temporaries of a step do not grow with the tensor."""
@@ -23,14 +23,13 @@ def update(work: Sequence[Work], rule: Rule) -> None:
 
 
 def _update_tensor(work: Work, rule: Rule) -> None:
-    in_place = work.param.is_contiguous() and work.param.dtype == torch.float32
-    param = work.param if in_place else work.param.to(torch.float32, memory_format=torch.contiguous_format)
+    param = dense(work.param)
     flat, grad = param.view(-1), work.grad.reshape(-1)
     chunk = max(1, CHUNK_VALUES // rule.block_size) * rule.block_size
     for first in range(0, flat.numel(), chunk):
         part = slice(first, min(first + chunk, flat.numel()))
         _update_values(flat[part], grad[part].to(torch.float32), part, work, rule)
-    if not in_place:
+    if param is not work.param:
         work.param.copy_(param)
 
 

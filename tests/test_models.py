@@ -1,0 +1,81 @@
+"""The paper's models, and torchvision beside a torch that it was not built for."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from qlocaladam import vision
+from qlocaladam.models import PAPER_MODELS, ResNet18
+
+
+@pytest.mark.parametrize(("dataset", "parameters"), [("cifar10", 6_294_202), ("cifar100", 11_227_812)])
+def test_published_sizes(dataset, parameters):
+    with torch.device("meta"):
+        model = ResNet18(**PAPER_MODELS[dataset])
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+def test_width_64_is_torchvisions_own():
+    torch.manual_seed(0)
+    theirs = vision.torchvision.models.resnet18(num_classes=100)
+    torch.manual_seed(0)
+    ours = ResNet18(classes=100, width=64)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(ours.eval()(images), theirs.eval()(images))
+
+
+@pytest.mark.parametrize("stem", ["7x7", "3x3"])
+@pytest.mark.parametrize("width", [4, 16])
+@pytest.mark.parametrize("size", [(32, 32), (8, 16), (224, 224)])
+def test_any_width_stem_and_size(width, stem, size):
+    model = ResNet18(classes=7, width=width, stem=stem).eval()
+    assert model(torch.randn(1, 3, *size)).shape == (1, 7)
+
+
+@pytest.mark.parametrize(
+    "options", [{"classes": 0}, {"classes": 10, "width": 0}, {"classes": 10, "stem": "5x5"}], ids=str
+)
+def test_nonsense_is_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        ResNet18(**options)
+
+
+def in_new_process(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+
+def test_torchvision_imports_through_the_one_door():
+    result = in_new_process(
+        "from qlocaladam.vision import torchvision; import torchvision.transforms.v2; print('fine')"
+    )
+    assert result.stdout == "fine\n", result.stderr
+
+
+def test_operators_that_exist_are_left_alone():
+    """As where torchvision's own library loads: its operators are there, so none is declared."""
+    code = """
+import torch
+own = torch.library.Library("torchvision", "DEF")
+for name in ("nms", "qnms"):
+    own.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from qlocaladam import vision
+print(vision.declare_missing_operators(), vision._declared)
+"""
+    result = in_new_process(code)
+    assert result.stdout == "[] None\n", result.stderr
+
+
+def test_a_missing_torchvision_says_how_to_get_it():
+    code = """
+import sys
+sys.modules["torchvision"] = None
+try:
+    import qlocaladam.vision
+except ImportError as error:
+    print(error)
+"""
+    assert "torchvision is not installed: pip install torchvision" in in_new_process(code).stdout
