@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+# torch and torchvision are imported by the command that needs them, so that --help and mistakes answer at once.
 
 
 def _memory(arguments: argparse.Namespace) -> None:
@@ -27,17 +31,87 @@ def _memory(arguments: argparse.Namespace) -> None:
                 print(f"{dataset:<10}{arm:<16}{block:>6}{published / 1e6:>11.2f}{held / 1e6:>9.2f}{ratio:>8.3f}")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="qlocaladam", description="8-bit Adam for the clients of federated learning.")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    memory = commands.add_parser(
-        "memory",
-        help="the paper's memory figures, rebuilt",
-        description="Print the optimizer memory of every arm for both of the paper's models, in the paper's layout and "
-        "as held here. Needs no training and no data.",
-        epilog="example: python -m qlocaladam memory --block-size 32 64 128 256",
-    )
-    memory.add_argument(
+def _data(arguments: argparse.Namespace) -> None:
+    from qlocaladam import datasets
+
+    made = datasets.prepare(arguments.name, arguments.out, arguments.source)
+    images = f"{len(made.y_train):,} training and {len(made.y_test):,} test images of {made.classes} classes"
+    print(f"{arguments.out}: {images}\norigin: {made.origin}\nSHA-256: {made.sha256}")
+
+
+def _partition(arguments: argparse.Namespace) -> None:
+    from qlocaladam import datasets
+    from qlocaladam.federated.partition import client_rows, partition, summary
+
+    if arguments.labels_of:
+        name, labels = arguments.labels_of, datasets.training_labels(arguments.labels_of)
+    else:
+        data = _subset(arguments)
+        name, labels = data.name, data.y_train
+    part = partition(labels, arguments.clients, arguments.alpha, arguments.seed)
+    part.save(arguments.out)
+    names = datasets.class_names(name, int(labels.max()) + 1)
+    print(f"{'client':>6}{'samples':>9}{'classes':>9}  dominant class")
+    for row in client_rows(part, labels)[: arguments.show]:
+        dominant = "-" if row.dominant is None else f"{names[row.dominant]} {row.dominant_percent:.1f} %"
+        print(f"{row.client:>6}{row.samples:>9,}{row.classes:>9}  {dominant}")
+    if part.clients > arguments.show:
+        print(f"   ... and {part.clients - arguments.show:,} more clients")
+    total = summary(part, labels)
+    print(f"{total.samples:,} samples dealt out, {total.dropped:,} left over, {total.empty_clients} clients empty")
+
+
+def _subset(arguments: argparse.Namespace) -> Any:
+    from qlocaladam import datasets
+
+    data = datasets.load(arguments.data)
+    if arguments.train_images is None and arguments.test_images is None:
+        return data
+    return datasets.subset(data, arguments.train_images, arguments.test_images)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    from qlocaladam.federated.experiment import RunSettings, run
+    from qlocaladam.federated.partition import load_partition
+
+    names = RunSettings.__dataclass_fields__
+    given = {name: value for name, value in vars(arguments).items() if name in names and value is not None}
+    settings = RunSettings(**{**given, "optimizer": dict(arguments.option)})
+    run(settings, _subset(arguments), load_partition(arguments.partition), arguments.out, arguments.checkpoint_every)
+
+
+def _alpha(text: str) -> float | str:
+    return text if text == "iid" else float(text)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE for an option of QLocalAdam; numbers and none are understood, the rest are words."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    if value == "none":
+        return name, None
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def _add_data_arguments(parser: argparse.ArgumentParser, required: bool) -> None:
+    parser.add_argument("--data", type=Path, required=required, metavar="FILE", help="what the data command wrote")
+    for part in ("train", "test"):
+        parser.add_argument(
+            f"--{part}-images", type=int, metavar="N", help=f"a fixed stratified subset of N {part} images"
+        )
+
+
+def _memory_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    parser.add_argument(
         "--block-size",
         type=int,
         nargs="+",
@@ -45,15 +119,142 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="block sizes of Q-LocalAdam (default: 32 64 128, as in the paper)",
     )
-    memory.set_defaults(run=_memory)
+    return _memory
+
+
+def _data_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    parser.add_argument("name", help="digits, digit-pairs, cifar10, cifar100, or any name together with --source")
+    parser.add_argument("--out", "-o", type=Path, required=True, metavar="FILE.npz", help="the file to write")
+    parser.add_argument(
+        "--source",
+        type=Path,
+        metavar="PATH",
+        help="a file or folder of your own; otherwise QLOCALADAM_<NAME> counts, then downloads are tried",
+    )
+    return _data
+
+
+def _partition_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    _add_data_arguments(parser, required=False)
+    parser.add_argument(
+        "--labels-of",
+        metavar="NAME",
+        choices=["cifar10", "cifar100"],
+        help="instead of --data: the label order that ships with the package, at full size and offline",
+    )
+    parser.add_argument("--out", "-o", type=Path, required=True, metavar="FILE.npz", help="the file to write")
+    parser.add_argument("--clients", type=int, default=10, metavar="N", help="default: 10")
+    parser.add_argument(
+        "--alpha", type=_alpha, default=0.1, metavar="A", help="Dirichlet concentration, or iid (default: 0.1)"
+    )
+    parser.add_argument("--seed", type=int, default=42, metavar="N", help="default: 42")
+    parser.add_argument("--show", type=int, default=20, metavar="N", help="clients to list (default: 20)")
+    return _partition
+
+
+def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    _add_data_arguments(parser, required=True)
+    parser.add_argument(
+        "--partition", type=Path, required=True, metavar="FILE", help="what the partition command wrote"
+    )
+    parser.add_argument("--out", "-o", type=Path, required=True, metavar="FOLDER", help="where results go")
+    parser.add_argument(
+        "--arm",
+        metavar="ARM",
+        help="fp32, q-localadam (default), naive-int8, momentum-only, variance-only, dynamic-8bit",
+    )
+    parser.add_argument(
+        "--option",
+        type=_option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the optimizer on top of the arm's, such as rounding=floor; may be repeated",
+    )
+    for name, kind, text in (
+        ("lr", float, "learning rate (default: 0.001)"),
+        ("seed", int, "of the model, the sampling and the batches (default: 42)"),
+        ("rounds", int, "default: 120"),
+        ("clients-per-round", int, "default: 5"),
+        ("epochs", int, "local epochs (default: 2)"),
+        ("batch-size", int, "default: 64"),
+        ("width", int, "channels of the first stage of ResNet-18 (default: 64)"),
+        ("image-size", int, "images are resized to this (default: 224)"),
+    ):
+        parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
+    parser.add_argument("--stem", metavar="STEM", help="7x7 (default) or 3x3")
+    parser.add_argument("--flip", action=argparse.BooleanOptionalAction, help="mirror images at random (default: yes)")
+    parser.add_argument("--precision", metavar="P", help="fp32 (default) or bf16, which trains under autocast")
+    parser.add_argument("--device", metavar="DEVICE", help="cpu (default), cuda, cuda:1, ...")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="default: 1, which with several runs side by side uses a machine best while models are small",
+    )
+    parser.add_argument(
+        "--checkpoint-every", type=int, default=1, metavar="N", help="rounds between checkpoints (default: 1)"
+    )
+    return _train
+
+
+COMMANDS = {
+    "memory": (
+        _memory_command,
+        "the paper's memory figures, rebuilt",
+        "Print the optimizer memory of every arm for both of the paper's models, in the paper's layout and as held "
+        "here. Needs no training and no data.",
+        "python -m qlocaladam memory --block-size 32 64 128 256",
+    ),
+    "data": (
+        _data_command,
+        "get a data set, check it, keep it as one file",
+        "Write a data set as one .npz of uint8 images with its SHA-256 and origin beside it. digits and digit-pairs "
+        "need no download.",
+        "python -m qlocaladam data digits --out data/digits.npz",
+    ),
+    "partition": (
+        _partition_command,
+        "deal a data set out to clients",
+        "Draw the paper's Dirichlet or IID partition, write it, and show who holds what.",
+        "python -m qlocaladam partition --labels-of cifar10 --alpha 0.1 --out cifar10.npz",
+    ),
+    "train": (
+        _train_command,
+        "one federated training run",
+        "Train one arm on one partition. A run that was stopped goes on where it was when the same command is given "
+        "again. Leaves history.csv, summary.json, settings.json, timings.csv and run.log in the folder.",
+        "python -m qlocaladam train --data data/digits.npz --partition data/p.npz --arm naive-int8 --rounds 20 "
+        "--width 8 --image-size 32 --batch-size 16 --no-flip --out results/naive",
+    ),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m qlocaladam", description="8-bit Adam for the clients of federated learning."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, (add_arguments, text, description, example) in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=description, epilog=f"example: {example}")
+        command.set_defaults(run=add_arguments(command))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     arguments = parser.parse_args(argv)
+    if arguments.run is _partition and bool(arguments.data) == bool(arguments.labels_of):
+        parser.error("partition needs either --data or --labels-of")
     try:
         arguments.run(arguments)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         parser.exit(2, f"qlocaladam: {error}\n")
+    except RuntimeError as error:
+        from qlocaladam.datasets import DataUnavailable
+
+        if not isinstance(error, DataUnavailable):
+            raise
+        parser.exit(1, f"qlocaladam: {error}\n")
     return 0

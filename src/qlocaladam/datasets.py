@@ -11,7 +11,6 @@ import io
 import json
 import os
 import re
-import secrets
 import shutil
 import socket
 import subprocess
@@ -31,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qlocaladam.codecs import stream_key
+from qlocaladam.files import write_whole
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -130,10 +130,10 @@ def prepare(name: str, destination: str | os.PathLike[str], source: str | os.Pat
         dataset = _obtain(name, Path(named).expanduser() if named else None, Path(scratch))
     arrays = {key: getattr(dataset, key) for key in ARRAYS}
     # Uncompressed, as every run reads it. np.savez dates all members 1980, so equal data gives equal bytes.
-    dataset = replace(dataset, sha256=_write_whole(destination, lambda file: np.savez(file, **arrays)))
+    dataset = replace(dataset, sha256=write_whole(destination, lambda file: np.savez(file, **arrays)))
     note = {"name": name, "sha256": dataset.sha256, "origin": dataset.origin, "classes": dataset.classes}
     text = json.dumps({**note, "arrays": _form(arrays)}, indent=2) + "\n"
-    _write_whole(_sidecar(destination), lambda file: file.write(text.encode()))
+    write_whole(_sidecar(destination), lambda file: file.write(text.encode()))
     return dataset
 
 
@@ -563,19 +563,3 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
 
 def _form(arrays: Arrays) -> dict[str, str]:
     return {key: f"{array.dtype} {'x'.join(map(str, array.shape))}" for key, array in sorted(arrays.items())}
-
-
-def _write_whole(path: Path, write: Callable[[BinaryIO], object]) -> str:
-    """Write a file under another name, bring it to the disk, give it its name. Returns its SHA-256."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("x+b") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            file.seek(0)
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    return sha256

@@ -22,12 +22,15 @@ from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_byte
 ARMS: dict[str, dict[str, Any]] = {
     "fp32": {"momentum": "fp32", "variance": "fp32"},
     "q-localadam": {"momentum": "linear", "variance": "log"},
-    "naive-int8": {"momentum": "linear", "variance": "linear"},
+    "naive-int8": {"momentum": "linear", "variance": "linear", "variance_floor": 0.0},
     "momentum-only": {"momentum": "linear", "variance": "fp32"},
     "variance-only": {"momentum": "fp32", "variance": "log"},
-    "dynamic-8bit": {"momentum": "dynamic", "variance": "dynamic", "block_size": 256},
+    "dynamic-8bit": {"momentum": "dynamic", "variance": "dynamic", "block_size": 256, "variance_floor": 0.0},
 }
-"""The arms by the paper's names, and the 8-bit Adam of Dettmers et al., as options of `QLocalAdam`."""
+"""The arms by the paper's names, and the 8-bit Adam of Dettmers et al., as options of `QLocalAdam`.
+
+Only Q-LocalAdam and variance-only have the floor of the released code. With it the naive arm would not collapse.
+"""
 
 MOMENTUM_CODECS = ("linear", "dynamic", "fp32")
 VARIANCE_CODECS = ("log", "linear", "dynamic", "fp32")

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import secrets
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from qlocaladam.files import write_whole
 
 Indices = NDArray[np.int64]
 
@@ -190,19 +191,9 @@ class Partition:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz, whole or not at all. The same partition always gives the same bytes."""
-        path = Path(path)
         offsets, flat = self._arrays()
-        metadata = json.dumps(self._metadata() | {"sha256": self.sha256}, sort_keys=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            with open(unfinished, "xb") as file:
-                np.savez(file, metadata=np.array(metadata), offsets=offsets, indices=flat)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        metadata = np.array(json.dumps(self._metadata() | {"sha256": self.sha256}, sort_keys=True))
+        write_whole(path, lambda file: np.savez(file, metadata=metadata, offsets=offsets, indices=flat))
 
     def _metadata(self) -> dict[str, Any]:
         return {

@@ -105,7 +105,9 @@ def update(work: Sequence[Work], rule: Rule) -> None:
         )
         first_block += -(-numel // rule.block_size)
         values += numel
-    _run(np.array(rows, TENSOR), _settings(rule), first_block, values)
+    with np.errstate(over="ignore"):  # a step size beyond float32 is infinite, as it is for torch
+        table = np.array(rows, TENSOR)
+    _run(table, _settings(rule), first_block, values)
     for original, updated, _ in copies:
         if updated is not original:
             original.copy_(updated)

@@ -1,0 +1,294 @@
+"""One training run of the paper: rounds of sampled clients, averaged and evaluated, resumable at any moment.
+
+A run leaves `history.csv`, `summary.json`, `settings.json`, `timings.csv` and `run.log` in its folder. The first three
+have the same bytes however often and in however many pieces the run was made.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import platform
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+import qlocaladam
+from qlocaladam.datasets import Dataset
+from qlocaladam.federated import checkpoint
+from qlocaladam.federated.client import ClientResult, LocalTraining, is_finite, train_client
+from qlocaladam.federated.images import ImageSet, image_sets
+from qlocaladam.federated.partition import Partition, whole_number
+from qlocaladam.federated.progress import Progress, duration
+from qlocaladam.federated.sampling import sample_clients
+from qlocaladam.federated.server import State, WeightedAverage, evaluate, load_state
+from qlocaladam.federated.streams import stream
+from qlocaladam.files import write_whole
+from qlocaladam.models import STEMS, ResNet18
+from qlocaladam.optim import ARMS, QLocalAdam
+
+EVALUATION_BATCH = 500
+PRECISIONS = ("fp32", "bf16")
+HISTORY = ("round", "accuracy", "test_loss", "train_loss", "images", "clients", "finite_clients")
+TIMINGS = ("round", "seconds", "images_per_second")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything that decides the numbers of a run, besides its data and its partition. Defaults are the paper's."""
+
+    arm: str = "q-localadam"
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    """Options of QLocalAdam on top of the arm's, such as block_size, rounding, eps or variance_floor."""
+    lr: float = 1e-3
+    seed: int = 42
+    rounds: int = 120
+    clients_per_round: int = 5
+    epochs: int = 2
+    batch_size: int = 64
+    width: int = 64
+    stem: str = "7x7"
+    image_size: int = 224
+    flip: bool = True
+    precision: str = "fp32"
+    """`bf16` trains under autocast."""
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, accepted in (("arm", tuple(ARMS)), ("stem", STEMS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in accepted:
+                raise ValueError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
+        for name in ("rounds", "clients_per_round", "epochs", "batch_size", "width", "image_size"):
+            whole_number(name, getattr(self, name), 1)
+        whole_number("seed", self.seed, 0, 2**32 - 1)
+        fixed = {"lr", "seed"} & self.optimizer.keys()
+        if fixed:
+            raise ValueError(f"optimizer must not set {', '.join(sorted(fixed))}: it is a setting of the run")
+        try:
+            QLocalAdam([torch.zeros(1)], lr=self.lr, **{**ARMS[self.arm], **self.optimizer})
+        except TypeError as error:
+            raise ValueError(f"optimizer has an option that QLocalAdam does not have: {error}") from None
+
+    def local_training(self) -> LocalTraining:
+        return LocalTraining(
+            optimizer={"lr": self.lr, **ARMS[self.arm], **self.optimizer},
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            flip=self.flip,
+            autocast=self.precision == "bf16",
+            seed=self.seed,
+        )
+
+
+@dataclass
+class Record:
+    """What a run has done so far. Rows are plain numbers, so that a checkpoint holds nothing that could run."""
+
+    state: State
+    rows: list[list[Any]] = field(default_factory=list)
+    timings: list[list[float]] = field(default_factory=list)
+    memory: dict[str, int] = field(default_factory=dict)
+    diverged: list[int] = field(default_factory=list)
+    """Round and client of the first weights that were not finite; empty if all were."""
+
+    @property
+    def rounds(self) -> int:
+        return len(self.rows)
+
+
+def run(
+    settings: RunSettings, dataset: Dataset, partition: Partition, folder: Path, checkpoint_every: int = 1
+) -> dict[str, Any]:
+    """Train, or go on where an earlier try stopped. Returns the summary."""
+    whole_number("checkpoint_every", checkpoint_every, 1)
+    partition.check(dataset.y_train)
+    whole_number("clients_per_round", settings.clients_per_round, 1, partition.clients)
+    if not partition.sizes.any():
+        raise ValueError("the partition has no samples for anybody")
+    device = prepare_device(settings.device)
+    folder.mkdir(parents=True, exist_ok=True)
+    description = describe(settings, dataset, partition)
+    identity = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+    write_whole(folder / "settings.json", lambda file: file.write(_json(description)))
+
+    train, test = image_sets(dataset, settings.image_size, device)
+    model = make_model(settings, dataset.classes, device)
+    sampled = sample_clients(settings.seed, settings.rounds, partition.clients, settings.clients_per_round)
+    saved = folder / "checkpoint.pt"
+    with (folder / "run.log").open("a") as log:
+        record, notes = _resume(saved, identity, model)
+        progress = Progress(log, settings.rounds, record.rounds)
+        for note in notes:
+            progress.say(note)
+        while record.rounds < settings.rounds and not record.diverged:
+            _one_round(settings, model, train, test, partition, sampled[record.rounds], record)
+            progress.round(record.rounds, record.rows[-1][1], record.rows[-1][3], record.timings[-1][2])
+            if record.rounds % checkpoint_every == 0:
+                checkpoint.save(saved, {"identity": identity, **vars(record)})
+        summary = _finish(folder, settings, dataset, partition, model, record)
+        progress.say(_closing_line(summary, record))
+    checkpoint.remove(saved)
+    return summary
+
+
+def prepare_device(name: str) -> torch.device:
+    """The device, set up so that results repeat: TF32 for speed, deterministic algorithms only."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device must be one that torch knows, such as cpu or cuda, got {name!r}") from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"device {name!r} is not there: torch sees no GPU")
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True)
+    return device
+
+
+def make_model(settings: RunSettings, classes: int, device: torch.device) -> ResNet18:
+    """The initial model, from its own stream; the caller's generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(settings.seed, "model").initial_seed())
+        model = ResNet18(classes, settings.width, settings.stem)
+    return model.to(device, memory_format=torch.channels_last)  # type: ignore[no-any-return]
+
+
+def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> dict[str, Any]:
+    """The settings, data and versions that make a run what it is.
+
+    The number of threads is one of them: convolutions add up their gradients in another order with another number.
+    """
+    return {
+        "settings": asdict(settings),
+        "dataset": {
+            "name": dataset.name,
+            "sha256": dataset.sha256,
+            "origin": dataset.origin,
+            "training_images": len(dataset.y_train),
+            "test_images": len(dataset.y_test),
+            "classes": dataset.classes,
+        },
+        "partition": {
+            "alpha": partition.alpha,
+            "clients": partition.clients,
+            "seed": partition.seed,
+            "recipe": partition.recipe,
+            "sha256": partition.sha256,
+        },
+        "versions": {
+            "qlocaladam": qlocaladam.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(),
+        },
+    }
+
+
+def _resume(saved: Path, identity: str, model: nn.Module) -> tuple[Record, list[str]]:
+    content, notes = checkpoint.load(saved)
+    if content is not None and content.pop("identity") != identity:
+        notes.append(f"{saved}: made with other settings, data or versions; starting anew")
+        content = None
+    if content is None:
+        return Record({name: value.detach().clone() for name, value in model.state_dict().items()}), notes
+    record = Record(**content)
+    return record, [*notes, f"going on after round {record.rounds}"]
+
+
+def _one_round(
+    settings: RunSettings,
+    model: nn.Module,
+    train: ImageSet,
+    test: ImageSet,
+    partition: Partition,
+    clients: NDArray[np.int64],
+    record: Record,
+) -> None:
+    """Sampled clients train from the global model one after the other; their average becomes the global model."""
+    start = time.monotonic()
+    number, how = record.rounds + 1, settings.local_training()
+    sizes = partition.sizes
+    average = WeightedAverage(int(sizes[clients].sum()))
+    results: dict[int, ClientResult] = {}
+    for client in clients[sizes[clients] > 0].tolist():
+        load_state(model, record.state)
+        indices = torch.tensor(partition.indices[client])
+        result = results[client] = train_client(model, train, indices, how, number, client)
+        average.add(model.state_dict(), len(indices))
+        if not record.memory:
+            record.memory = {layout: result.optimizer.memory_report(layout).total for layout in ("held", "published")}
+        if not result.finite and not record.diverged:
+            record.diverged = [number, client]
+    if results:
+        record.state = average.result(record.state)
+        load_state(model, record.state)
+        if not record.diverged and not is_finite(model):
+            record.diverged = [number, -1]
+    accuracy, test_loss = evaluate(model, test, EVALUATION_BATCH, settings.precision == "bf16")
+    images = sum(result.images for result in results.values())
+    loss = sum(result.loss * result.images for result in results.values()) / images if images else None
+    finite = sum(result.finite for result in results.values())
+    held = " ".join(map(str, clients.tolist()))
+    record.rows.append([number, accuracy, test_loss, loss, images, held, finite])
+    seconds = time.monotonic() - start
+    record.timings.append([number, seconds, images / seconds])
+
+
+def _finish(
+    folder: Path, settings: RunSettings, dataset: Dataset, partition: Partition, model: nn.Module, record: Record
+) -> dict[str, Any]:
+    """Write the results. The summary comes last: where it is, everything is."""
+    best = max(record.rows, key=lambda row: row[1])
+    history = _csv(HISTORY, record.rows)
+    write_whole(folder / "timings.csv", lambda file: file.write(_csv(TIMINGS, record.timings)))
+    history_sha256 = write_whole(folder / "history.csv", lambda file: file.write(history))
+    summary = {
+        "arm": settings.arm,
+        "dataset": dataset.name,
+        "alpha": partition.alpha,
+        "seed": settings.seed,
+        "lr": settings.lr,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "best_accuracy": best[1],
+        "best_round": best[0],
+        "final_accuracy": record.rows[-1][1],
+        "rounds": record.rounds,
+        "diverged": {"round": record.diverged[0], "client": record.diverged[1]} if record.diverged else None,
+        "optimizer_bytes": record.memory,
+        "history_sha256": history_sha256,
+    }
+    write_whole(folder / "summary.json", lambda file: file.write(_json(summary)))
+    return summary
+
+
+def _closing_line(summary: dict[str, Any], record: Record) -> str:
+    seconds = duration(sum(row[1] for row in record.timings))
+    text = f"best {summary['best_accuracy']:.2f} % in round {summary['best_round']}, "
+    text += f"final {summary['final_accuracy']:.2f} %, {seconds}"
+    if summary["diverged"]:
+        text += f"; diverged in round {summary['diverged']['round']}: weights are not finite any more"
+    return text
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _csv(header: tuple[str, ...], rows: list[list[Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(["" if value is None else value for value in row] for row in rows)
+    return text.getvalue().encode()
