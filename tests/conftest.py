@@ -2,8 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from qlocaladam.models import ResNet18
+
+# Machines are noisy: no example has a deadline. The same examples everywhere, so that a failure can be repeated.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 torch.set_num_threads(1)  # one test process a core: see the Makefile
 

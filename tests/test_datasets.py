@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qlocaladam import datasets
@@ -343,7 +343,7 @@ def npz_bytes() -> bytes:
     return file.getvalue()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.data())
 def test_damage_is_refused_or_harmless_but_never_another_error(data: st.DataObject) -> None:
     content = bytearray(npz_bytes())

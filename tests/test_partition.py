@@ -225,7 +225,6 @@ def test_published_indices_are_the_recipe_word_for_word(labels: dict[str, np.nda
     assert np.array_equal(np.concatenate(runs), np.random.RandomState(SEED).permutation(50_000))
 
 
-@settings(deadline=None)
 @given(label_lists, st.integers(1, 40), alphas, seeds)
 def test_every_partition_is_disjoint_bounded_and_repeatable(
     labels: list[int], clients: int, alpha: float | str, seed: int
@@ -244,7 +243,6 @@ def test_every_partition_is_disjoint_bounded_and_repeatable(
     assert part.check(labels).tolist() == labels
 
 
-@settings(deadline=None)
 @given(label_lists, st.integers(1, 40), alphas, seeds)
 def test_statistics_agree_with_counting_by_hand(labels: list[int], clients: int, alpha: float | str, seed: int) -> None:
     part = partition(labels, clients, alpha, seed)
@@ -262,7 +260,6 @@ def test_statistics_agree_with_counting_by_hand(labels: list[int], clients: int,
     json.dumps(vars(summary(part, labels)), allow_nan=False)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 300), seeds)
 def test_iid_loses_nothing_and_is_even(n: int, clients: int, seed: int) -> None:
     parts = iid_partition(n, clients, seed)
@@ -405,7 +402,6 @@ def example() -> Partition:
     return partition([0, 1, 2, 0, 1, 2, 0, 1] * 4, 5, 0.5, SEED)
 
 
-@settings(deadline=None)
 @given(label_lists, st.integers(1, 40), alphas, seeds)
 def test_files_round_trip_with_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, labels: list[int], clients: int, alpha: float | str, seed: int
@@ -422,7 +418,7 @@ def test_files_round_trip_with_the_same_bytes(
     assert (folder / "a.npz").read_bytes() == (folder / "deeper" / "b.npz").read_bytes()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_changed_byte_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("files") / "damaged.npz"
@@ -437,7 +433,6 @@ def test_a_changed_byte_is_refused_or_harmless(tmp_path_factory: pytest.TempPath
         assert f"{path} is not a whole partition file: " in str(error)  # noqa: PT017
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1, exclude_max=True))
 def test_a_truncated_file_is_refused(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
     path = tmp_path_factory.mktemp("files") / "short.npz"

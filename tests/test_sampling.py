@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qlocaladam.federated.sampling import (
@@ -33,7 +33,6 @@ def test_the_recipe_word_for_word() -> None:
     assert sample_clients(42, 120, 10, 5).tolist() == expected
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(1, 20), st.integers(1, 50), st.data())
 def test_rounds_hold_different_clients_and_repeat(seed: int, rounds: int, clients: int, data: st.DataObject) -> None:
     per_round = data.draw(st.integers(1, clients))

@@ -52,4 +52,6 @@ class Rule:
 
 def dense(tensor: Tensor) -> Tensor:
     """The tensor itself if it is float32 in logical order, else a copy that is."""
+    if tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return tensor
     return tensor.to(torch.float32).contiguous()

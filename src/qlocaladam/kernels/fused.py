@@ -111,8 +111,7 @@ def update(work: Sequence[Work], rule: Rule) -> None:
     for original, updated, _ in copies:
         if updated is not original:
             original.copy_(updated)
-        else:
-            torch.autograd.graph.increment_version(original)
+    torch.autograd.graph.increment_version([original for original, updated, _ in copies if updated is original])
 
 
 def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> None:
