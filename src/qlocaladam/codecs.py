@@ -200,7 +200,8 @@ class LogCodec(Codec):
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
         low, span = self._log_range(ranges)
-        hair = 2.0**-19 + 2.0**-22 * low.abs()  # beyond rounding error, so that clamping makes the ends exact
+        # Beyond rounding error, so that clamping makes the ends exact.
+        hair = 2.0**-19 + 2.0**-22 * torch.maximum(low.abs(), (low + span).abs())
         values = (codes * ((span + 2 * hair) / self.top) + (low - hair)).exp2() - self.offset
         minimum, maximum = ranges.chunk(2, 1)
         return torch.maximum(torch.minimum(values, maximum), minimum)

@@ -137,7 +137,8 @@ INLINE void read_log(const Blocks *b, float offset, LogBlocks *restrict r)
     SIMD
     for (int j = 0; j < b->blocks; j++) {
         float low = log2_of(b->ranges[2 * j] + offset), high = log2_of(b->ranges[2 * j + 1] + offset);
-        float hair = 0x1p-19f + 0x1p-22f * float_of(bits_of(low) & 0x7fffffff);
+        int32_t largest = greater(bits_of(low) & 0x7fffffff, bits_of(high) & 0x7fffffff);
+        float hair = 0x1p-19f + 0x1p-22f * float_of(largest);
         r->low[j] = bits_of(b->ranges[2 * j]);
         r->high[j] = bits_of(b->ranges[2 * j + 1]);
         r->base[j] = low - hair;
