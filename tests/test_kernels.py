@@ -88,7 +88,7 @@ def test_kernels_agree_step_by_step(arm, rounding, resnet_shapes, gradients):
     assert different <= TIES[rounding] * total
 
 
-@pytest.mark.parametrize("block_size", [2, 3, 37, 64, 128, 700, 5000])
+@pytest.mark.parametrize("block_size", [2, 3, 37, 64, 128, 700, 5000, 2**40])
 @pytest.mark.parametrize("arm", ["q-localadam", "naive-int8", "dynamic-8bit"])
 def test_kernels_agree_at_any_block_size(arm, block_size):
     reference, compiled = pair([(1500,), (5001,), (64,)], **{**ARMS[arm], "block_size": block_size})

@@ -113,10 +113,11 @@ class Codec(ABC):
         return self._values(self._in_blocks(codes), ranges).reshape(-1)[: codes.numel()]
 
     def _in_blocks(self, flat: Tensor) -> Tensor:
-        padding = -flat.numel() % self.block_size
+        size = min(self.block_size, max(1, flat.numel()))  # a lone short block needs no padding
+        padding = -flat.numel() % size
         if padding:
             flat = torch.cat((flat, flat[-1:].expand(padding)))  # a copy of a member changes no range
-        return flat.view(-1, self.block_size)
+        return flat.view(-1, size)
 
     def _per_level(self, span: Tensor) -> Tensor:
         """Levels per unit of a block's span, rounded up, so that the maximum is at the top even when it floors."""

@@ -92,6 +92,8 @@ def _openmp() -> Any:
 
 def update(work: Sequence[Work], rule: Rule) -> None:
     rows, copies, first_block, values = [], [], 0, 0
+    # A block longer than every tensor is as long as the longest: scratch is never longer than a tensor.
+    size = min(rule.block_size, max(2, *(one.param.numel() for one in work)))
     for one in work:
         param, grad = dense(one.param), dense(one.grad)
         copies.append((one.param, param, grad))
@@ -103,11 +105,11 @@ def update(work: Sequence[Work], rule: Rule) -> None:
                 *(one.momentum_key, one.variance_key),
             )
         )
-        first_block += -(-numel // rule.block_size)
+        first_block += -(-numel // size)
         values += numel
     with np.errstate(over="ignore"):  # a step size beyond float32 is infinite, as it is for torch
         table = np.array(rows, TENSOR)
-    _run(table, _settings(rule), first_block, values)
+    _run(table, _settings(rule, size), first_block, values)
     for original, updated, _ in copies:
         if updated is not original:
             original.copy_(updated)
@@ -138,10 +140,10 @@ def _kind(codec: Codec | None) -> int:
     return KINDS[codec.name] if codec else 0
 
 
-def _settings(rule: Rule) -> Settings:
+def _settings(rule: Rule, block_size: int) -> Settings:
     decoupled_decay = rule.weight_decay if rule.decoupled else 0.0
     return Settings(
-        rule.block_size,
+        block_size,
         dynamic_map(signed=True).data_ptr(),
         dynamic_map(signed=False).data_ptr(),
         _kind(rule.momentum),
