@@ -158,11 +158,15 @@ def prepare_device(name: str) -> torch.device:
 
 
 def make_model(settings: RunSettings, classes: int, device: torch.device) -> ResNet18:
-    """The initial model, from its own stream; the caller's generator is left as it was."""
+    """The initial model, from its own stream; the caller's generator is left as it was.
+
+    Weights stay in logical order, which is that of the optimizer's blocks: only images are channels last. That is as
+    fast as having both so, and spares the optimizer two copies a step.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(settings.seed, "model").initial_seed())
         model = ResNet18(classes, settings.width, settings.stem)
-    return model.to(device, memory_format=torch.channels_last)  # type: ignore[no-any-return]
+    return model.to(device)  # type: ignore[no-any-return]
 
 
 def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> dict[str, Any]:
