@@ -54,7 +54,8 @@ def train_client(
             part = slice(first, first + how.batch_size)
             images, labels = data.batch(order[part].to(device), None if flips is None else flips[part].to(device))
             # One image has no statistics to normalise by; it is trained with the running ones.
-            model.train(len(labels) > 1)
+            if model.training != (len(labels) > 1):
+                model.train(len(labels) > 1)
             with torch.autocast(device.type, torch.bfloat16, enabled=how.autocast):
                 loss = cross_entropy(model(images), labels)
             optimizer.zero_grad()

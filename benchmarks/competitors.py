@@ -1,0 +1,123 @@
+"""Who is compared: torch's Adam, the 8-bit Adams of torchao and bitsandbytes, and this package's arms.
+
+All start from the same tensors with the same gradients and torch's default learning rate, betas and eps.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from qlocaladam import ARMS, QLocalAdam
+from qlocaladam.kernels import fused
+
+Params = Sequence[Tensor]
+PEERS = "pip install -r envs/benchmark.txt"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Peers warn about parts of theirs that are missing here and that no Adam needs."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@dataclass(frozen=True)
+class Competitor:
+    name: str
+    make: Callable[[Params], Optimizer]
+    package: str | None = None
+    compiles: bool = False
+    """Its first step calls a C++ compiler for every new shape of tensor."""
+    kernel: bool = False
+    """Runs on our compiled kernel."""
+
+    def absent(self) -> str | None:
+        """How to get what is missing, or None."""
+        if self.package and find_spec(self.package) is None:
+            return f"{self.package} is not installed: {PEERS}"
+        if self.kernel and fused.library() is None:
+            return "the kernel was not built: install a C compiler, then pip install --no-build-isolation -e ."
+        return None
+
+
+def _torchao(params: Params) -> Optimizer:
+    from torchao.optim import Adam8bit
+
+    made: Optimizer = Adam8bit(params)
+    return made
+
+
+def _bitsandbytes(params: Params) -> Optimizer:
+    import bitsandbytes
+
+    made: Optimizer = bitsandbytes.optim.Adam8bit(params)
+    return made
+
+
+def _ours(backend: str, arm: str) -> Callable[[Params], Optimizer]:
+    return lambda params: QLocalAdam(params, backend=backend, **ARMS[arm])
+
+
+FP32 = "torch Adam, fused"
+TORCHAO = "torchao Adam8bit"
+BITSANDBYTES = "bitsandbytes Adam8bit"
+Q_LOCALADAM = "ours, fused: q-localadam"
+
+COMPETITORS = {
+    one.name: one
+    for one in (
+        Competitor(FP32, lambda params: torch.optim.Adam(params, fused=True)),
+        Competitor("torch Adam, foreach", lambda params: torch.optim.Adam(params, foreach=True)),
+        Competitor(TORCHAO, _torchao, package="torchao", compiles=True),
+        Competitor(BITSANDBYTES, _bitsandbytes, package="bitsandbytes"),
+        Competitor("ours, reference: q-localadam", _ours("reference", "q-localadam")),
+        Competitor(Q_LOCALADAM, _ours("fused", "q-localadam"), kernel=True),
+        Competitor("ours, fused: naive-int8", _ours("fused", "naive-int8"), kernel=True),
+        Competitor("ours, fused: fp32", _ours("fused", "fp32"), kernel=True),
+        Competitor("ours, fused: dynamic-8bit", _ours("fused", "dynamic-8bit"), kernel=True),
+    )
+}
+
+
+def parameters(shapes: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Parameters with gradients of the size that training has. The same numbers every time."""
+    generator = torch.Generator().manual_seed(42)
+    params = [torch.randn(*shape, generator=generator).mul_(0.05).requires_grad_() for shape in shapes]
+    for param in params:
+        param.grad = torch.randn(param.shape, generator=generator).mul_(1e-3)
+    return params
+
+
+def state_bytes(optimizer: Optimizer) -> int:
+    """Bytes of all tensors in the state. A storage that several tensors share counts once."""
+    storages: dict[int, int] = {}
+
+    def add(value: Any) -> None:
+        if isinstance(value, dict):
+            for item in value.values():
+                add(item)
+        elif hasattr(value, "__tensor_flatten__"):  # a tensor made of tensors, as torchao's
+            for name in value.__tensor_flatten__()[0]:
+                add(getattr(value, name))
+        elif isinstance(value, Tensor):
+            storage = value.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+
+    for state in optimizer.state.values():
+        add(state)
+    return sum(storages.values())
