@@ -6,6 +6,7 @@ Numbers stay numbers until they are printed: the JSON has all their digits.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -131,10 +132,13 @@ def _compiler_version() -> str:
 
 
 class Progress:
-    """How far `work` is and how long the rest will take, on stderr, once it has taken or will take 10 seconds."""
+    """How far `work` is and how long the rest will take, on stderr, once it has taken or will take 10 seconds.
 
-    def __init__(self, title: str, work: float, expected_seconds: float = 0.0) -> None:
-        self.title, self.work, self.done = title, work, 0.0
+    After `limit` seconds the work is ended, done or not.
+    """
+
+    def __init__(self, title: str, work: float, expected_seconds: float = 0.0, limit: float = math.inf) -> None:
+        self.title, self.work, self.done, self.limit = title, work, 0.0, limit
         self.started = self.said = time.monotonic()
         if expected_seconds > PATIENCE:
             self._say(f"about {expected_seconds:.0f} s")
@@ -142,8 +146,10 @@ class Progress:
     def advance(self, work: float) -> None:
         self.done += work
         now = time.monotonic()
-        if now - self.said >= PATIENCE and 0 < self.done < self.work:
-            left = (now - self.started) * (self.work / self.done - 1)
+        # Less than a twentieth says too little about the rest.
+        if now - self.said >= PATIENCE and self.work / 20 < self.done < self.work:
+            spent = now - self.started
+            left = max(0.0, min(spent * (self.work / self.done - 1), self.limit - spent))
             self._say(f"{self.done / self.work:.0%}, about {left:.0f} s left")
 
     def _say(self, what: str) -> None:

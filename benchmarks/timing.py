@@ -94,7 +94,7 @@ def take_turns(title: str, steps: Mapping[str, Step], plan: Plan) -> Times:
     turns = {name: int(np.clip(plan.seconds / cost[name], plan.fewest, plan.most)) for name in steps}
     rounds = turns[next(iter(steps))] = max(turns.values())
     total = sum(cost[name] * turns[name] for name in steps)
-    progress = Progress(title, total, min(total, plan.patience))
+    progress = Progress(title, total, min(total, plan.patience), plan.patience)
     times = {name: np.full(rounds, np.nan) for name in steps}
     latest = time.monotonic() + plan.patience
     for number in range(rounds):

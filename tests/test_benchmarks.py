@@ -1,0 +1,30 @@
+"""The benchmarks are no tests, but what they print has to be what they measured."""
+
+import importlib
+import json
+
+import pytest
+
+from benchmarks import report
+from benchmarks.__main__ import SUITES, main
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_is_there(suite):
+    assert callable(importlib.import_module(f"benchmarks.{suite}").run)
+
+
+def test_an_unknown_suite_is_refused(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["optimisers"])
+    assert stopped.value.code == 2
+    assert "no suite optimisers; there are: optimizers, federated" in capsys.readouterr().err
+
+
+def test_tables_are_saved_as_they_are_printed(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    table = report.Table("Title", {"who": str, "ms": "{:.1f}".format}, [{"who": "ours", "ms": 1.25}], ["a note"])
+    assert "1.2" in table.text()
+    report.save("suite", [table], {"cores": "2"}, quick=False)
+    assert "| ours | 1.2 |" in (tmp_path / "suite.md").read_text()
+    assert "1.25" in json.dumps(json.loads((tmp_path / "suite.json").read_text())), "all digits are kept"
