@@ -325,18 +325,23 @@ def _frameworks(workload: Workload, plan: Plan, findings: Findings) -> None:
     present = [one for one in FRAMEWORKS if one.name not in faults]
     work = plan.repeats * len(present)
     progress = Progress("whole runs of frameworks", work, work * 25)
+    failures: dict[str, str] = {}
     for _ in range(plan.repeats):
         for one in present:
-            if one.name not in faults:
-                try:
-                    for old in workload.folder.glob("ends-*.json"):
-                        old.unlink()  # so that nobody is credited with another's rounds
-                    commands = one.commands(workload, plan.total_rounds)
-                    usages[one.name].append(run_together(commands, sys.executable, workload.folder))
-                    rates[one.name].append(sum(60 / statistics.mean(seconds) for seconds in one.seconds(workload)))
-                except CannotRun as error:
-                    faults[one.name] = f"failed: {error}"
+            try:
+                for old in workload.folder.glob("ends-*.json"):
+                    old.unlink()  # so that nobody is credited with another's rounds
+                commands = one.commands(workload, plan.total_rounds)
+                usage = run_together(commands, sys.executable, workload.folder)
+                rates[one.name].append(sum(60 / statistics.mean(seconds) for seconds in one.seconds(workload)))
+                usages[one.name].append(usage)
+            except CannotRun as error:  # pfl-research sometimes dies while it shuts down
+                failures[one.name] = str(error)
             progress.advance(1)
+    for name, failure in failures.items():
+        findings.statements.append(f"{name}: {plan.repeats - len(usages[name])} of {plan.repeats} failed: {failure}.")
+        if not usages[name]:
+            faults[name] = f"failed: {failure}"
     _report_frameworks(plan, findings, faults, usages, rates)
 
 
