@@ -217,13 +217,10 @@ def test_killed_at_random_moments_and_run_beside_others_gives_the_same_bytes(dig
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-            assert not (tmp_path / "killed" / "summary.json").exists() or kills
     assert kills, "no kill came in time"
     subprocess.run(command(digits, parts_file, tmp_path / "killed", rounds), check=True, stderr=subprocess.DEVNULL)
     assert beside.wait() == 0
     assert results(tmp_path / "straight") == results(tmp_path / "killed") == results(tmp_path / "beside")
-    leftovers = [p.name for p in (tmp_path / "killed").iterdir() if p.name.endswith(".part")]
-    assert all(name.startswith(".") for name in leftovers)
 
 
 def test_a_run_that_diverges_is_a_result(small, parts, tmp_path, monkeypatch):
