@@ -252,15 +252,32 @@ def test_a_learning_rate_that_explodes_is_recorded(small, parts, tmp_path):
     assert 0 <= summary["final_accuracy"] <= 100
 
 
-def test_empty_clients_and_tiny_ones_are_fine(small, tmp_path):
-    """A client with nothing, one with one image, one with one class, and one with the rest."""
+@pytest.fixture
+def uneven(small):
+    """A client with nothing, one with one image, one with one class, one with the rest, and another with nothing."""
     same = np.flatnonzero(small.y_train == 3)
     rest = np.setdiff1d(np.arange(200), same)
     indices = [np.array([], np.int64), rest[:1], same, rest[1:], np.array([], np.int64)]
-    part = Partition("dirichlet-1", 0, 0.1, indices, 200, labels_sha256(small.y_train))
-    run(dataclasses.replace(TINY, clients_per_round=5), small, part, tmp_path / "all")
+    return Partition("dirichlet-1", 0, 0.1, indices, 200, labels_sha256(small.y_train))
+
+
+def test_resuming_in_a_round_without_work_evaluates_the_restored_model(small, uneven, tmp_path, monkeypatch):
+    settings = dataclasses.replace(TINY, clients_per_round=1, rounds=12, seed=3)
+    run(settings, small, uneven, tmp_path / "straight")
+    work = [row["images"] != "0" for row in rows(tmp_path / "straight")]
+    idle = next(i for i in range(1, len(work)) if not work[i] and any(work[:i]))
+    with monkeypatch.context() as patch:
+        stop_after(idle, patch)
+        with pytest.raises(KeyboardInterrupt):
+            run(settings, small, uneven, tmp_path / "cut")
+    run(settings, small, uneven, tmp_path / "cut")
+    assert results(tmp_path / "straight") == results(tmp_path / "cut")
+
+
+def test_empty_clients_and_tiny_ones_are_fine(small, uneven, tmp_path):
+    run(dataclasses.replace(TINY, clients_per_round=5), small, uneven, tmp_path / "all")
     assert {row["images"] for row in rows(tmp_path / "all")} == {"200"}
-    run(dataclasses.replace(TINY, clients_per_round=1, rounds=12, seed=3), small, part, tmp_path / "one")
+    run(dataclasses.replace(TINY, clients_per_round=1, rounds=12, seed=3), small, uneven, tmp_path / "one")
     idle = [row for row in rows(tmp_path / "one") if row["images"] == "0"]
     assert idle
     assert all(row["train_loss"] == "" for row in idle)

@@ -239,9 +239,9 @@ def _one_round(
             record.diverged = [number, client]
     if results:
         record.state = average.result(record.state)
-        load_state(model, record.state)
-        if not record.diverged and not is_finite(model):
-            record.diverged = [number, -1]
+    load_state(model, record.state)
+    if not record.diverged and not is_finite(model):
+        record.diverged = [number, -1]
     accuracy, test_loss = evaluate(model, test, EVALUATION_BATCH, settings.precision == "bf16")
     images = sum(result.images for result in results.values())
     loss = sum(result.loss * result.images for result in results.values()) / images if images else None
