@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qlocaladam import DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
-from qlocaladam.codecs import ROUNDINGS, dynamic_map, mix, stream_key, uniform_noise
+from qlocaladam.codecs import ROUNDINGS, dynamic_map, uniform_noise
+from qlocaladam.keys import mix, stream_key
 
 CODECS = [LinearCodec, LogCodec, DynamicCodec, UnsignedDynamicCodec]
 UNSIGNED = [LogCodec, UnsignedDynamicCodec]

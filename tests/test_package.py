@@ -21,6 +21,18 @@ def test_import_brings_no_plotting_and_no_models():
     assert result.stdout == "[]\n"
 
 
+def test_what_needs_no_torch_starts_without_it():
+    modules = "qlocaladam.cli, qlocaladam.datasets, qlocaladam.federated.partition, qlocaladam.paper.runs"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_every_public_name_is_found_and_no_other():
+    assert all(getattr(qlocaladam, name) is not None for name in qlocaladam.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Adam'"):
+        _ = qlocaladam.Adam
+
+
 def test_memory_command_prints_the_papers_figures(capsys):
     assert main(["memory"]) == 0
     printed = capsys.readouterr().out

@@ -1,8 +1,12 @@
 """Q-LocalAdam: Adam with block-wise 8-bit states, and the arms that its paper compares."""
 
-from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
-from qlocaladam.memory import MemoryReport, optimizer_bytes
-from qlocaladam.optim import ARMS, QLocalAdam, state_codecs
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
+    from qlocaladam.memory import MemoryReport, optimizer_bytes
+    from qlocaladam.optim import ARMS, QLocalAdam, state_codecs
 
 __version__ = "0.1.0"
 __all__ = [
@@ -18,3 +22,14 @@ __all__ = [
     "optimizer_bytes",
     "state_codecs",
 ]
+
+_HOMES = ("codecs", "memory", "optim")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: what needs no torch (partitions, tables) starts without it."""
+    if name in __all__:
+        for home in _HOMES:
+            if name in vars(module := import_module(f"{__name__}.{home}")):
+                return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,13 +19,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from qlocaladam.keys import mix
+
 ROUNDINGS = ("nearest", "floor", "stochastic")
-Int = TypeVar("Int", int, Tensor)
 
 
 class Encoded(NamedTuple):
@@ -35,21 +36,6 @@ class Encoded(NamedTuple):
     """uint8, one entry a value, in logical order."""
     ranges: Tensor
     """float32, one row a block."""
-
-
-def mix(x: Int) -> Int:
-    """Scramble the low 32 bits of an integer or of an int64 tensor: the whole random generator of the package."""
-    x = (x ^ (x >> 16)) * 0x7FEB352D & 0xFFFFFFFF
-    x = (x ^ (x >> 15)) * 0x846CA68B & 0xFFFFFFFF
-    return x ^ (x >> 16)
-
-
-def stream_key(*names: int) -> int:
-    """A 32-bit key of its own for each sequence of names, such as (seed, step, tensor, state)."""
-    key = 0
-    for name in names:
-        key = mix((key + 0x9E3779B9 ^ name) & 0xFFFFFFFF)
-    return key
 
 
 def uniform_noise(key: int, first: int, count: int, device: torch.device | None = None) -> Tensor:

@@ -29,8 +29,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from qlocaladam.codecs import stream_key
 from qlocaladam.files import write_whole
+from qlocaladam.keys import stream_key
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]

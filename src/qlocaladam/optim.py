@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec, stream_key
+from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
 from qlocaladam.kernels import Rule, Work, fused, reference
+from qlocaladam.keys import stream_key
 from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_bytes
 
 ARMS: dict[str, dict[str, Any]] = {

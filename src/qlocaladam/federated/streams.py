@@ -6,7 +6,7 @@ from zlib import crc32
 
 import torch
 
-from qlocaladam.codecs import stream_key
+from qlocaladam.keys import stream_key
 
 
 def stream(seed: int, purpose: str, *place: int) -> torch.Generator:
