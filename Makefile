@@ -21,7 +21,7 @@ help:  ## this list
 	touch $@
 
 test: .venv/development  ## set up, then run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 
 # Until the workflow is there: the memory tables, and three arms of the paper on the embedded data.
 FIRST_LOOK := results/first-look

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from qlocaladam.files import write_whole
 
 # torch and torchvision are imported by the command that needs them, so that --help and mistakes answer at once.
 
@@ -74,13 +77,118 @@ def _train(arguments: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    from qlocaladam.federated.experiment import RunSettings, run
+    from qlocaladam.federated.experiment import run
     from qlocaladam.federated.partition import load_partition
+
+    settings, partition = _settings(arguments), load_partition(arguments.partition)
+    run(settings, _subset(arguments), partition, arguments.out, arguments.checkpoint_every)
+
+
+def _settings(arguments: argparse.Namespace) -> Any:
+    from qlocaladam.federated.experiment import RunSettings
 
     names = RunSettings.__dataclass_fields__
     given = {name: value for name, value in vars(arguments).items() if name in names and value is not None}
-    settings = RunSettings(**{**given, "optimizer": dict(arguments.option)})
-    run(settings, _subset(arguments), load_partition(arguments.partition), arguments.out, arguments.checkpoint_every)
+    return RunSettings(**given, optimizer=dict(getattr(arguments, "option", ())))
+
+
+def _analyse(arguments: argparse.Namespace) -> None:
+    for name, content in arguments.analysis(arguments).items():
+        _write_text(arguments.out / name, content if isinstance(content, str) else _csv(content))
+
+
+def _analyse_memory(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import footprint
+
+    wanted = [(dataset, arm, int(block)) for dataset, arm, block in (text.split(":") for text in arguments.wanted)]
+    return {"memory.csv": footprint.memory(arguments.arms, wanted)}
+
+
+def _analyse_scaling(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import footprint
+
+    return {"scaling.csv": footprint.scaling()}
+
+
+def _analyse_precision(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import precision
+
+    errors = precision.simulate()
+    return {
+        "precision.csv": errors,
+        "precision_summary.csv": precision.summarise(errors),
+        "precision_by_decade.csv": precision.by_decade(errors),
+    }
+
+
+def _analyse_heterogeneity(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import heterogeneity
+
+    paper = (("cifar10", "cifar100"), (0.1, 0.5, 1.0, "iid"))
+    return {"clients.csv": heterogeneity.clients(*paper), "heterogeneity.csv": heterogeneity.overview(*paper)}
+
+
+def _analyse_participation(arguments: argparse.Namespace) -> dict[str, Any]:
+    import pandas as pd
+
+    from qlocaladam.analysis import participation
+
+    clients = pd.read_csv(arguments.clients, dtype={"alpha": str})
+    sampling = json.dumps(participation.sampling(), indent=2) + "\n"
+    return {"sampling.json": sampling, "steps.csv": participation.steps(clients)}
+
+
+def _analyse_significance(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import significance
+    from qlocaladam.paper.runs import read_runs
+
+    return {"significance.csv": significance.compare(read_runs(arguments.runs))}
+
+
+def _analyse_distributions(arguments: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    from qlocaladam.analysis import distributions
+
+    distributions.analyse(_settings(arguments), _subset(arguments)).save(arguments.out)
+    return {}
+
+
+def _table(arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import tables
+    from qlocaladam.paper.runs import read_runs
+
+    runs = read_runs(arguments.runs) if arguments.runs else None
+    table = tables.build(arguments.spec, runs, dict(arguments.file))
+    _write_text(arguments.csv, table.csv())
+    _write_text(arguments.tex, table.latex())
+
+
+def _figure(arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import figures
+    from qlocaladam.paper.runs import read_runs
+
+    panels = [read_runs(folders) for folders in arguments.panel]
+    figures.save(figures.draw(arguments.spec, panels, dict(arguments.file)), arguments.pdf, arguments.png)
+
+
+def _numbers(arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import numbers
+    from qlocaladam.paper.runs import read_runs
+
+    collected = numbers.collect(arguments.spec, read_runs(arguments.runs), dict(arguments.file))
+    _write_text(arguments.json, numbers.as_json(collected))
+    _write_text(arguments.tex, numbers.as_latex(collected))
+
+
+def _csv(frame: Any) -> str:
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _alpha(text: str) -> float | str:
@@ -108,6 +216,27 @@ def _add_data_arguments(parser: argparse.ArgumentParser, required: bool) -> None
         parser.add_argument(
             f"--{part}-images", type=int, metavar="N", help=f"a fixed stratified subset of N {part} images"
         )
+
+
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lr", type=float, metavar="N", help="learning rate (default: 0.001)")
+    for name, text in (
+        ("seed", "of the model, the sampling and the batches (default: 42)"),
+        ("width", "channels of the first stage of ResNet-18 (default: 64)"),
+        ("image-size", "images are resized to this (default: 224)"),
+    ):
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    parser.add_argument("--stem", metavar="STEM", help="7x7 (default) or 3x3")
+    parser.add_argument("--flip", action=argparse.BooleanOptionalAction, help="mirror images at random (default: yes)")
+    parser.add_argument("--precision", metavar="P", help="fp32 (default) or bf16, which trains under autocast")
+    parser.add_argument("--device", metavar="DEVICE", help="cpu (default), cuda, cuda:1, ...")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="default: 1, which with several runs side by side uses a machine best while models are small",
+    )
 
 
 def _memory_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
@@ -171,32 +300,114 @@ def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
         metavar="NAME=VALUE",
         help="an option of the optimizer on top of the arm's, such as rounding=floor; may be repeated",
     )
-    for name, kind, text in (
-        ("lr", float, "learning rate (default: 0.001)"),
-        ("seed", int, "of the model, the sampling and the batches (default: 42)"),
-        ("rounds", int, "default: 120"),
-        ("clients-per-round", int, "default: 5"),
-        ("epochs", int, "local epochs (default: 2)"),
-        ("batch-size", int, "default: 64"),
-        ("width", int, "channels of the first stage of ResNet-18 (default: 64)"),
-        ("image-size", int, "images are resized to this (default: 224)"),
+    for name, text in (
+        ("rounds", "default: 120"),
+        ("clients-per-round", "default: 5"),
+        ("epochs", "local epochs (default: 2)"),
+        ("batch-size", "default: 64"),
     ):
-        parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
-    parser.add_argument("--stem", metavar="STEM", help="7x7 (default) or 3x3")
-    parser.add_argument("--flip", action=argparse.BooleanOptionalAction, help="mirror images at random (default: yes)")
-    parser.add_argument("--precision", metavar="P", help="fp32 (default) or bf16, which trains under autocast")
-    parser.add_argument("--device", metavar="DEVICE", help="cpu (default), cuda, cuda:1, ...")
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=1,
-        metavar="N",
-        help="default: 1, which with several runs side by side uses a machine best while models are small",
-    )
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    _add_model_arguments(parser)
     parser.add_argument(
         "--checkpoint-every", type=int, default=1, metavar="N", help="rounds between checkpoints (default: 1)"
     )
     return _train
+
+
+ANALYSES = {
+    "memory": (_analyse_memory, "bytes of optimizer state of the paper's models -> memory.csv"),
+    "scaling": (_analyse_scaling, "optimizer memory against model size -> scaling.csv"),
+    "precision": (_analyse_precision, "error against magnitude of every code -> precision*.csv"),
+    "heterogeneity": (_analyse_heterogeneity, "the paper's partitions, full size -> clients.csv, heterogeneity.csv"),
+    "participation": (_analyse_participation, "client sampling and local steps -> sampling.json, steps.csv"),
+    "significance": (_analyse_significance, "tests over seeds against FP32 -> significance.csv"),
+    "distributions": (_analyse_distributions, "optimizer states after 50 steps of FP32 Adam -> five files"),
+}
+
+
+def _analyse_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    kinds = parser.add_subparsers(title="analyses", required=True, metavar="ANALYSIS")
+    for name, (function, text) in ANALYSES.items():
+        kind = kinds.add_parser(name, help=text, description=text)
+        kind.add_argument("--out", "-o", type=Path, required=True, metavar="FOLDER", help="where the files go")
+        kind.set_defaults(analysis=function)
+        if name == "memory":
+            kind.add_argument(
+                "--arms",
+                type=json.loads,
+                required=True,
+                metavar="JSON",
+                help="arms, as in config.yaml",
+            )
+            kind.add_argument("--wanted", nargs="+", required=True, metavar="DATASET:ARM:BLOCK_SIZE")
+        elif name == "participation":
+            kind.add_argument("--clients", type=Path, required=True, metavar="FILE", help="clients.csv")
+        elif name == "significance":
+            kind.add_argument("--runs", type=Path, nargs="+", required=True, metavar="FOLDER", help="of training runs")
+        elif name == "distributions":
+            _add_data_arguments(kind, required=True)
+            _add_model_arguments(kind)
+    return _analyse
+
+
+def _pair(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=PATH")
+    return name, Path(path)
+
+
+def _add_result_arguments(parser: argparse.ArgumentParser, *outputs: str) -> None:
+    parser.add_argument(
+        "--file", type=_pair, action="append", default=[], metavar="NAME=PATH", help="an analysis; may be repeated"
+    )
+    for name in outputs:
+        parser.add_argument(f"--{name}", type=Path, required=True, metavar="FILE", help="the file to write")
+
+
+def _add_runs_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--runs", type=Path, action="append", default=[], metavar="FOLDER", help="of a training run; may be repeated"
+    )
+
+
+def _add_spec_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--spec",
+        type=json.loads,
+        required=True,
+        metavar="JSON",
+        help="its entry in config.yaml, with labels",
+    )
+
+
+def _table_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    _add_spec_argument(parser)
+    _add_runs_argument(parser)
+    _add_result_arguments(parser, "tex", "csv")
+    return _table
+
+
+def _figure_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    _add_spec_argument(parser)
+    parser.add_argument(
+        "--panel",
+        type=Path,
+        nargs="+",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="the runs of a panel",
+    )
+    _add_result_arguments(parser, "pdf", "png")
+    return _figure
+
+
+def _numbers_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    _add_spec_argument(parser)
+    _add_runs_argument(parser)
+    _add_result_arguments(parser, "tex", "json")
+    return _numbers
 
 
 COMMANDS = {
@@ -227,6 +438,30 @@ COMMANDS = {
         "again. Leaves history.csv, summary.json, settings.json, timings.csv and run.log in the folder.",
         "python -m qlocaladam train --data data/digits.npz --partition data/p.npz --arm naive-int8 --rounds 20 "
         "--width 8 --image-size 32 --batch-size 16 --no-flip --out results/naive",
+    ),
+    "analyse": (
+        _analyse_command,
+        "measure results, partitions, codecs and optimizer states",
+        "Write one analysis as files into a folder. All but the last two need no training and are at the paper's size.",
+        "python -m qlocaladam analyse precision --out results/exact",
+    ),
+    "table": (
+        _table_command,
+        "one table, as LaTeX and CSV",
+        "Make one table of the paper from finished runs and analyses. The rules of the workflow call this.",
+        "snakemake tables",
+    ),
+    "figure": (
+        _figure_command,
+        "one figure, as PDF and PNG",
+        "Make one figure of the paper from finished runs and analyses. The rules of the workflow call this.",
+        "snakemake figures",
+    ),
+    "numbers": (
+        _numbers_command,
+        "every number that a text quotes",
+        "Collect numbers from finished runs and analyses, each with the file it came from, as LaTeX and JSON.",
+        "snakemake numbers",
     ),
 }
 

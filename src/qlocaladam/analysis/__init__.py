@@ -1,0 +1,1 @@
+"""What is measured on results, partitions, codecs and optimizer states. Nothing here trains a federated model."""

@@ -1,0 +1,42 @@
+"""How often clients take part, and how many optimizer steps the smallest and the largest of them take when they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from qlocaladam.federated.sampling import participation, participation_summary, sample_clients, steps_per_round
+
+
+def sampling(seed: int = 42, rounds: int = 120, clients: int = 10, per_round: int = 5) -> dict[str, Any]:
+    """Rounds that each client takes part in, and their mean, deviation (with n), least and most."""
+    counts = participation(sample_clients(seed, rounds, clients, per_round), clients)
+    return {"counts": counts.tolist(), **vars(participation_summary(counts))}
+
+
+def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFrame:
+    """Steps a round of the smallest and the largest client of each partition; the first of equals counts.
+
+    `clients` is what `heterogeneity.clients` gives. `steps` is what a client takes, `approximate` the paper's
+    samples * epochs / batch, `ratio` the client's samples over those of the smallest, empty where that has none.
+    """
+    rows = []
+    for (dataset, alpha), held in clients.groupby(["dataset", "alpha"], sort=False):
+        samples = held.set_index("client")["samples"]
+        least = int(samples.min())
+        for which, client in (("smallest", samples.idxmin()), ("largest", samples.idxmax())):
+            count = int(samples[client])
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "alpha": alpha,
+                    "which": which,
+                    "client": client,
+                    "samples": count,
+                    "steps": steps_per_round(count, epochs, batch),
+                    "approximate": count * epochs / batch,
+                    "ratio": count / least if least else None,
+                }
+            )
+    return pd.DataFrame(rows)

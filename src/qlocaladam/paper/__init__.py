@@ -1,0 +1,1 @@
+"""From results to what a paper shows: tables, figures and numbers."""

@@ -1,0 +1,323 @@
+"""Every figure of the paper, from training runs and results of the analyses, at the size it is printed.
+
+A kind of figure is one function and one entry of KINDS.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+from qlocaladam.files import write_whole
+from qlocaladam.paper.runs import GRID, read_histories
+from qlocaladam.paper.style import (
+    ARM_LINES,
+    COLUMN,
+    DPI,
+    GREY,
+    PAGE,
+    SMALL,
+    Line,
+    arm_colours,
+    ordered_colours,
+    theme,
+)
+
+Spec = Mapping[str, Any]
+Files = Mapping[str, Path]
+
+HUES = {
+    "arm": "{}",
+    "alpha": "\N{GREEK SMALL LETTER ALPHA} = {}",
+    "block_size": "B = {}",
+    "lr": "lr = {}",
+    "seed": "seed {}",
+}
+"""What a line can stand for, and how it is called."""
+BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.8}
+"""Where a legend stands under a panel: as far down as its ticks and its label reach."""
+COLLAPSE = 2
+"""An arm that ends below this many times chance has collapsed."""
+CROWDED = 8
+"""Panels with more lines than this are one above the other, as wide as the page allows."""
+CODE_ARMS = {
+    "log, nearest": "q-localadam",
+    "log, floor": "rounding-floor",
+    "log, stochastic": "rounding-stochastic",
+    "dynamic, nearest": "dynamic-8bit",
+    "linear, nearest": "naive-int8",
+}
+"""The arm whose variance has a code: the code is drawn like that arm."""
+HEATMAP_COLUMNS = {"class": ("Dominant class (%)", "#D55E00"), "samples": ("Samples / 100", "#56B4E9")}
+"""What a column shows, and its darkest colour, on which black figures can still be read."""
+
+
+def draw(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """The figure that an entry of the config describes.
+
+    `runs` are those of each panel, for kinds that have panels; `files` are results of the analyses by name.
+    """
+    if spec["kind"] not in KINDS:
+        raise ValueError(f"figures.{spec['name']}.kind must be one of {', '.join(KINDS)}, got {spec['kind']!r}")
+    with theme():
+        figure = KINDS[spec["kind"]](spec, runs, files)
+        figure.draw_without_rendering()
+    # Each drawing would lay the figure out anew, a little differently: from here on everything stays in its place.
+    figure.set_layout_engine("none")
+    return figure
+
+
+def save(figure: Figure, pdf: Path, png: Path) -> None:
+    """Both files, without the time they were made at: the same figure is the same bytes."""
+    with theme():
+        write_whole(pdf, lambda file: figure.savefig(file, format="pdf", metadata={"CreationDate": None}))
+        write_whole(png, lambda file: figure.savefig(file, format="png", dpi=DPI))
+
+
+def convergence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """Test accuracy against rounds, a line for each value of the panel's hue."""
+    panels = list(zip(spec["panels"], runs, strict=True))
+    for panel, of_panel in panels:
+        _check_panel(spec["name"], panel["hue"], of_panel)
+    crowded = max(of_panel[panel["hue"]].nunique() for panel, of_panel in panels) > CROWDED
+    shape = (len(panels), 1) if crowded else (1, len(panels))
+    figure = Figure((PAGE if crowded or len(panels) > 1 else COLUMN, 2.2), layout="constrained")
+    grid = figure.subplots(*shape, sharex=crowded, sharey=True, squeeze=False)
+    for axes, (panel, of_panel) in zip(grid.flat, panels, strict=True):
+        _convergence_panel(axes, panel["hue"], of_panel, spec["labels"])
+    for axes in grid[:, 0]:
+        axes.set_ylabel("Test accuracy (%)")
+    for axes in grid[-1]:
+        axes.set_xlabel("Round")
+    grid[0, 0].set_ylim(bottom=0)
+    if crowded:
+        _legends_beside(figure)
+    else:
+        _legends_below(figure)
+    return figure
+
+
+def _check_panel(figure: str, hue: str, runs: pd.DataFrame) -> None:
+    if hue not in HUES:
+        raise ValueError(f"figures.{figure}: hue must be one of {', '.join(HUES)}, got {hue!r}")
+    if runs.empty:
+        raise ValueError(f"figures.{figure}: a panel has no runs; its experiments and where must select at least one")
+    for name in (name for name in GRID if name not in (hue, "seed")):
+        mixed = runs.groupby(hue)[name].unique()
+        for value, found in mixed[mixed.map(len) > 1].items():
+            raise ValueError(
+                f"figures.{figure}: the line {hue}={value} mixes {name} {', '.join(map(str, found))}; "
+                "where must choose one of them"
+            )
+
+
+def _convergence_panel(axes: Axes, hue: str, runs: pd.DataFrame, labels: Mapping[str, Mapping[str, str]]) -> None:
+    lines = _hue_lines(hue, runs, labels["arm"])
+    histories = read_histories(runs)
+    for position, (value, line) in enumerate(lines.items()):
+        chosen = runs[runs[hue] == value]
+        label = f"{_hue_label(hue, value, labels['arm'])}: {chosen['best'].mean():.1f}"
+        _accuracy_line(axes, histories[histories[hue] == value], label, line, position / len(lines))
+    chance = 100 / runs["classes"].iloc[0]
+    if (runs["final"] < COLLAPSE * chance).any():
+        axes.axhline(chance, color=GREY, linestyle="--", linewidth=0.7, zorder=1.5, label=f"chance: {chance:.1f}")
+    _mark_divergence(axes, hue, runs[runs["diverged"]], lines)
+    axes.set_title(_panel_title(hue, runs, labels))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+
+
+def _hue_lines(hue: str, runs: pd.DataFrame, arms: Mapping[str, str]) -> dict[Any, Line]:
+    """The line of each value that the runs have, in the order of the legend."""
+    present = set(runs[hue])
+    if hue != "arm":
+        return ordered_colours(sorted(present, key=_by_size))
+    if present - set(arms):
+        raise ValueError(f"arm must be one of {', '.join(arms)}, got {', '.join(sorted(present - set(arms)))}")
+    return {arm: line for arm, line in arm_colours(arms).items() if arm in present}
+
+
+def _by_size(value: Any) -> float:
+    """An alpha is a word; iid is the limit of ever larger ones."""
+    return float("inf") if value == "iid" else float(value)
+
+
+def _hue_label(hue: str, value: Any, arms: Mapping[str, str]) -> str:
+    return "IID" if value == "iid" else HUES[hue].format(arms[value] if hue == "arm" else value)
+
+
+def _panel_title(hue: str, runs: pd.DataFrame, labels: Mapping[str, Mapping[str, str]]) -> str:
+    """The data set, and the arm and alpha if all lines share them."""
+    fixed = [name for name in ("arm", "alpha") if name != hue and runs[name].nunique() == 1]
+    named = [_hue_label(name, runs[name].iloc[0], labels["arm"]) for name in fixed]
+    return ", ".join([labels["dataset"][runs["dataset"].iloc[0]], *named])
+
+
+def _accuracy_line(axes: Axes, history: pd.DataFrame, label: str, line: Line, shift: float) -> None:
+    """The mean over seeds, and a band from the lowest to the highest. Markers are few, each line's in other rounds."""
+    rounds = history.groupby("round")["accuracy"].agg(["mean", "min", "max"])
+    every = -(-len(rounds) // 6)
+    axes.plot(rounds["mean"], label=label, markevery=(int(shift * every), every), **line._asdict())
+    if history["seed"].nunique() > 1:
+        axes.fill_between(rounds.index, rounds["min"], rounds["max"], color=line.color, alpha=0.18, linewidth=0)
+
+
+def _mark_divergence(axes: Axes, hue: str, diverged: pd.DataFrame, lines: Mapping[Any, Line]) -> None:
+    """A cross where a run ended because its weights were not finite any more."""
+    if diverged.empty:
+        return
+    cross: dict[str, Any] = {"linestyle": "", "marker": "x", "markersize": 6, "markeredgewidth": 1.6}
+    for last in read_histories(diverged).groupby(list(GRID)).tail(1).to_dict("records"):
+        axes.plot(last["round"], last["accuracy"], color=lines[last[hue]].color, **cross)
+    axes.plot([], [], color=GREY, label="diverged", **cross)
+
+
+def _legends_below(figure: Figure) -> None:
+    """A legend under each panel, in as many columns as fit, and the height that the longest one needs."""
+    figure.draw_without_rendering()
+    rows = 0
+    for axes in figure.axes:
+        for columns in (4, 3, 2, 1):
+            legend = axes.legend(title=_legend_title(axes), ncols=columns, **BELOW)
+            if legend.get_window_extent().width <= axes.get_window_extent().width:
+                break
+        rows = max(rows, -(-len(legend.get_texts()) // columns))
+    figure.set_figheight(2.3 + 0.15 * rows)
+
+
+def _legends_beside(figure: Figure) -> None:
+    """A legend to the right of each panel, which is as high as the longest one."""
+    place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    legends = [axes.legend(title=_legend_title(axes), **place) for axes in figure.axes]
+    rows = max(len(legend.get_texts()) for legend in legends)
+    figure.set_figheight(0.4 + len(legends) * (0.4 + 0.15 * rows))
+
+
+def _legend_title(axes: Axes) -> str:
+    bands = len(axes.collections) > 0  # nothing else in a panel is a collection
+    return "Best accuracy (%)" + (", mean over seeds; band: lowest to highest" if bands else "")
+
+
+def distributions(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """Histograms of both states over their whole range, and where nearly all values are."""
+    bins = pd.read_csv(files["histograms"])
+    summary = json.loads(files["summary"].read_text())
+    figure = Figure((COLUMN, 3.2), layout="constrained")
+    figure.suptitle(spec["labels"]["dataset"][spec["where"]["dataset"]])
+    views = [
+        ("variance", "linear", "Variance $v$"),
+        ("variance", "log10", "log$_{10}$ $v$"),
+        ("momentum", "full", "Momentum $m$"),
+        ("momentum", "zoomed", "$m$, zoomed in"),
+    ]
+    for axes, (state, view, label) in zip(figure.subplots(2, 2).flat, views, strict=True):
+        shown = bins[(bins["state"] == state) & (bins["view"] == view)]
+        if shown.empty:
+            raise ValueError(f"{files['histograms']} has no rows with state {state} and view {view}")
+        _histogram(axes, shown)
+        axes.set_xlabel(label, loc="left")  # the right end is for the power of ten
+        if view == "log10":
+            _mark_offset(axes, summary["log_offset"], summary["variance"])
+    for axes in figure.axes[::2]:
+        axes.set_ylabel("Count")
+    return figure
+
+
+def _histogram(axes: Axes, bins: pd.DataFrame) -> None:
+    """Bars of counted bins. Where one bar holds much of the state, only logarithmic counts show the others."""
+    axes.stairs(bins["count"], [*bins["left"], bins["right"].iloc[-1]], fill=True, color=ARM_LINES["fp32"].color)
+    axes.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3), useMathText=True)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    if bins["count"].max() > bins["count"].sum() / 4:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(numticks=5))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _mark_offset(axes: Axes, offset: float, variance: Mapping[str, float]) -> None:
+    """The offset of the log code, the share of the variance that is lost in it, and how much of that is just 0."""
+    exponent, colour = np.log10(offset), ARM_LINES["q-localadam"].color
+    axes.axvline(exponent, color=colour, linestyle="--", linewidth=0.9)
+    below, zero = 100 * variance["below_offset"], 100 * variance["zero_fraction"]
+    text = f"{below:.1f} % below offset $10^{{{exponent:.3g}}}$;\n{zero:.1f} % are 0 and not shown"
+    axes.set_title(text, color=colour, fontsize=SMALL)
+
+
+def precision(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """Relative error of each code against the size of the value, by quarters of a decade."""
+    errors = pd.read_csv(files["precision"])
+    arms = {code: CODE_ARMS.get(code, code) for code in errors["code"].unique()}
+    lines = arm_colours(dict.fromkeys([*spec["labels"]["arm"], *arms.values()]))
+    figure = Figure((COLUMN, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for code, of_code in errors.groupby("code", sort=False):
+        line, percent = lines[arms[code]], 100 * of_code["relative_error"]
+        quarters = percent.groupby(np.floor(4 * np.log10(of_code["value"])))
+        middles = 10 ** ((quarters.mean().index + 0.5) / 4)
+        axes.plot(middles, quarters.mean(), label=f"{code}: {percent.mean():.2f}", markevery=2, **line._asdict())
+        axes.fill_between(
+            middles, quarters.quantile(0.1), quarters.quantile(0.9), color=line.color, alpha=0.15, linewidth=0
+        )
+    axes.set(xscale="log", yscale="log", xlabel="Value", ylabel="Relative error (%)")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.legend(title="Mean error (%); band: 10th to 90th percentile", ncols=2, **BELOW)
+    return figure
+
+
+def heatmap(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """Dominant class and samples of each client, a panel for each alpha; a colour means the same in all of them."""
+    dataset = spec["where"]["dataset"]
+    clients = pd.read_csv(files["clients"], dtype={"alpha": str})
+    clients = clients[clients["dataset"] == dataset]
+    if clients.empty:
+        raise ValueError(f"figures.{spec['name']}: {files['clients']} has no data set {dataset!r}")
+    clients = clients.assign(**{"class": clients["dominant_percent"], "samples": clients["samples"] / 100})
+    alphas = sorted(clients["alpha"].unique(), key=_by_size)
+    figure = Figure((COLUMN, 3.6), layout="constrained")
+    figure.suptitle(spec.get("stands_for", {}).get(dataset, dataset))  # partitions are the paper's own at every scale
+    panels = figure.subplots(1, len(alphas), sharey=True, squeeze=False)[0]
+    for axes, alpha in zip(panels, alphas, strict=True):
+        cells = clients[clients["alpha"] == alpha].set_index("client")[["class", "samples"]]
+        for column, (_, darkest) in HEATMAP_COLUMNS.items():
+            _heatmap_column(axes, cells, column, clients[column].max(), darkest)
+        axes.set(title=_hue_label("alpha", alpha, {}), xlabel="", ylabel="")
+    panels[0].set_ylabel("Client")
+    for mesh, (label, _) in reversed(list(zip(panels[0].collections, HEATMAP_COLUMNS.values(), strict=True))):
+        figure.colorbar(mesh, ax=panels, location="bottom", aspect=40, pad=0.02, label=label)
+    return figure
+
+
+def _heatmap_column(axes: Axes, cells: pd.DataFrame, column: str, most: float, darkest: str) -> None:
+    """One of the columns; the other is left empty, because it has a scale of its own."""
+    sns.heatmap(
+        cells[[column]].reindex(columns=cells.columns),
+        ax=axes,
+        cmap=sns.light_palette(darkest, as_cmap=True),
+        vmin=0,
+        vmax=most,
+        annot=True,
+        fmt=".1f",
+        annot_kws={"size": SMALL, "color": "black"},
+        cbar=False,
+        linewidths=0.4,
+    )
+    axes.tick_params(length=0, labelrotation=0)
+    axes.tick_params(axis="x", labelsize=SMALL)
+
+
+KINDS: dict[str, Callable[[Spec, Sequence[pd.DataFrame], Files], Figure]] = {
+    "convergence": convergence,
+    "distributions": distributions,
+    "precision": precision,
+    "heatmap": heatmap,
+}

@@ -1,0 +1,95 @@
+"""What the workflow says while it runs: training runs finished and in all, and the time left."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from qlocaladam.federated.progress import duration
+from qlocaladam.paper.runs import GRID
+
+TRAINING = "training_run"
+"""The rule that is counted."""
+LOG_LINES = 5
+"""Of a failed job's log that are shown at once."""
+
+REPLACED = {"run_info", "job_started", "job_finished", "progress"}
+"""Events of which Snakemake writes several lines a job, and this module one a training run."""
+
+
+def listen(logger: logging.Logger, quiet: bool) -> None:
+    """Write progress, and where Snakemake was told to be quiet, take from its screen the lines that this replaces."""
+    if any(isinstance(handler, TrainingProgress) for handler in logger.handlers):
+        return
+    if quiet:
+        for handler in logger.handlers:
+            handler.addFilter(_is_not_replaced)
+    logger.addHandler(TrainingProgress())
+
+
+def _is_not_replaced(record: logging.LogRecord) -> bool:
+    return str(getattr(record, "event", "")) not in REPLACED and record.getMessage() != "Select jobs to execute..."
+
+
+class TrainingProgress(logging.Handler):
+    """Listens to Snakemake's events; writes what is to do, each training run that ends, and each job that fails."""
+
+    def __init__(self, screen: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.screen, self.clock = screen, clock
+        self.planned: dict[str, int] = {}
+        self.total = self.done = self.failed = 0
+        self.running: dict[int, tuple[str, float]] = {}
+        self.first = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            handle = {
+                "run_info": self._planned,
+                "job_info": self._started,
+                "job_finished": self._finished,
+                "job_error": self._failed,
+            }.get(str(getattr(record, "event", "")))
+            if handle:
+                handle(record)
+        except Exception:  # a line less must never stop a run
+            self.handleError(record)
+
+    def _planned(self, record: Any) -> None:
+        if not self.planned:
+            self.planned = {rule: count for rule, count in record.stats.items() if rule not in ("total", "all")}
+            self.total = self.planned.get(TRAINING, 0)
+            rules = sorted(self.planned.items(), key=lambda item: -item[1])
+            self._write("to do: " + ", ".join(f"{count} {rule}" for rule, count in rules))
+
+    def _started(self, record: Any) -> None:
+        if record.rule_name != TRAINING:
+            return
+        self.first = self.first or self.clock()
+        words = dict(record.wildcards)
+        self.running[record.jobid] = (" ".join(str(words[name]) for name in GRID), self.clock())
+
+    def _finished(self, record: Any) -> None:
+        if record.job_id not in self.running:
+            return
+        name, start = self.running.pop(record.job_id)
+        self.done += 1
+        left = (self.clock() - self.first) / self.done * (self.total - self.done - self.failed)
+        counts = f"{self.done} of {self.total} training runs finished" + f", {self.failed} failed" * bool(self.failed)
+        self._write(f"{counts}, {duration(left)} left ({name}: {duration(self.clock() - start)})")
+
+    def _failed(self, record: Any) -> None:
+        """Any rule's failure: what it was, where its log is, and the end of that log."""
+        name, _ = self.running.pop(record.jobid, (", ".join(record.output), 0.0))
+        logs = [Path(str(path)) for path in record.log]
+        self.failed += record.rule_name == TRAINING
+        ends = [line for path in logs if path.exists() for line in path.read_text().splitlines()[-LOG_LINES:]]
+        where = " ".join(map(str, logs)) or "none"
+        self._write("\n  ".join([f"FAILED: {record.rule_name} {name}; its log is {where}", *ends]))
+
+    def _write(self, text: str) -> None:
+        print(f"[{time.strftime('%H:%M:%S')}] {text}", file=self.screen, flush=True)

@@ -1,0 +1,603 @@
+"""Every table of the paper, built from training runs and analyses as an entry of config.yaml says.
+
+A kind of table is one function in `KINDS`. What is bold or marked follows from the numbers, never from an arm's name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from qlocaladam.federated.partition import IID
+from qlocaladam.paper.grid import as_list, text
+from qlocaladam.paper.latex import (
+    BREAK,
+    NONE,
+    Column,
+    Group,
+    Table,
+    bold,
+    escape,
+    listed,
+    marked,
+    power_of_ten,
+    signed,
+)
+from qlocaladam.paper.runs import GRID, collapsed
+
+Spec = Mapping[str, Any]
+Files = Mapping[str, Path]
+Row = dict[str, Any]
+
+DATASET = Column("Data set", "l")
+ALPHA = Column(r"$\alpha$", "l")
+ROWS = {
+    "arm": Column("Arm", "l"),
+    "block_size": Column(rf"Block{BREAK}size"),
+    "lr": Column(rf"Learning{BREAK}rate"),
+    "alpha": ALPHA,
+    "seed": Column("Seed"),
+}
+"""What the rows of a table of runs can stand for."""
+HEADS = {
+    "best": rf"Best acc.{BREAK}(\%)",
+    "final": rf"Final acc.{BREAK}(\%)",
+    "memory": rf"Opt. mem.{BREAK}(MB)",
+    "difference": rf"Difference{BREAK}(pp)",
+}
+ACCURACIES = ("best", "final")
+STARS = ((0.01, "**"), (0.05, "*"))
+
+
+def build(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """The table of this entry, from the runs that it selects (None where nothing is trained) and the analyses."""
+    kind = _known(spec, "kind", spec["kind"], KINDS)
+    return KINDS[kind](spec, runs, files)
+
+
+def _runs(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """One row for each value of `rows` in each data set."""
+    runs, by = _trained(spec, runs), _known(spec, "rows", spec["rows"], ROWS)
+    shown = _unique(_known(spec, "columns", name, HEADS) for name in spec["columns"])
+    results = _results(spec, runs, files, (by,))
+    groups = []
+    for dataset, rows in _grouped(results, "dataset"):
+        labels = [_label(spec, by, row[by]) for row in rows]
+        cells = {name: CELLS[name](rows) for name in shown}
+        for name in [name for name in ACCURACIES if name in shown][:1]:
+            cells[name] = _flagged(cells[name], rows)
+        groups.append(Group(list(zip(labels, *cells.values(), strict=True)), _label(spec, "dataset", dataset)))
+    return Table(
+        name=spec["name"],
+        caption=_trained_caption(spec, runs, shown, varied=by),
+        columns=[DATASET, ROWS[by], *(Column(HEADS[name]) for name in shown)],
+        groups=groups,
+        data=_frame(results),
+        notes=_notes(spec, results, shown),
+    )
+
+
+def _heterogeneity(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """One row for each alpha; accuracy and memory of the arms beside each other."""
+    runs = _trained(spec, runs)
+    results = _results(spec, runs, files, ("alpha", "arm"))
+    several = runs["dataset"].nunique() > 1
+    groups = []
+    for dataset, of_dataset in _grouped(results, "dataset"):
+        rows = [
+            [_label(spec, "alpha", alpha), *_flagged(_accuracies(arms), arms), *_memories(arms)]
+            for alpha, arms in _grouped(of_dataset, "alpha")
+        ]
+        groups.append(Group(rows, _label(spec, "dataset", dataset) if several else None))
+    arms = [_label(spec, "arm", arm).replace(" ", BREAK) for arm in runs["arm"].unique()]
+    shared = [HEADS[name].replace(BREAK, " ") for name in ("best", "memory")]
+    return Table(
+        name=spec["name"],
+        caption=_trained_caption(spec, runs, ("best", "memory"), varied="alpha"),
+        columns=[*[DATASET] * several, ALPHA, *(Column(arm, "c", over) for over in shared for arm in arms)],
+        groups=groups,
+        data=_frame(results),
+        notes=_notes(spec, results, ("best", "memory")),
+    )
+
+
+def _multiseed(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """Means over seeds and tests against the reference arm, for each data set with its alpha."""
+    runs = _trained(spec, runs)
+    results = {_place(row): row for row in _results(spec, runs, files, ("alpha", "arm")) if row["runs"]}
+    tests = [row for row in _read(files["multiseed"]) if _place(row) in results]
+    rows = [
+        {**results[_place(row)], **row, "best": _number(row["mean"]), "best_std": _number(row["std"])} for row in tests
+    ]
+    groups = []
+    for (dataset, alpha), arms in _grouped(rows, "dataset", "alpha"):
+        cells = [
+            [_label(spec, "arm", row["arm"]) for row in arms],
+            _flagged(_accuracies(arms), arms),
+            [_difference_with_interval(row) for row in arms],
+            *([_p_value(_number(row[name])) for row in arms] for name in ("p", "welch_p")),
+            _memories(arms),
+        ]
+        label = rf"{_label(spec, 'dataset', dataset)}{BREAK}{_alpha(alpha)}"
+        groups.append(Group(list(zip(*cells, strict=True)), label))
+    heads = (HEADS["best"], rf"Difference (pp){BREAK}[95\% interval]", rf"$p${BREAK}(pooled)", rf"$p${BREAK}(Welch)")
+    return Table(
+        name=spec["name"],
+        caption=_trained_caption(spec, runs, ("best", "memory"), varied="alpha"),
+        columns=[DATASET, ROWS["arm"], *(Column(head) for head in heads), Column(HEADS["memory"])],
+        groups=groups,
+        data=_frame(rows),
+        notes=[*_notes(spec, rows, ("best", "memory")), *_test_notes(spec, rows)],
+    )
+
+
+def _scaling(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """Memory against the number of parameters, in both layouts."""
+    rows = _analysed(spec, files, "scaling")
+    cells = [
+        [
+            _parameters(int(row["parameters"])),
+            _mebibytes(_number(row["fp32_mib"])),
+            *itertools.chain.from_iterable(
+                (_mebibytes(_number(row[f"{layout}_mib"])), rf"{_number(row[f'{layout}_ratio']):.2f}$\times$")
+                for layout in ("held", "published")
+            ),
+        ]
+        for row in rows
+    ]
+    over = _label(spec, "arm", "q-localadam")
+    return Table(
+        name=spec["name"],
+        caption=_analysed_caption(spec, r"1~MiB is $2^{20}$ bytes; the ratio is FP32 to the column before."),
+        columns=[
+            Column("Parameters"),
+            Column(rf"{_label(spec, 'arm', 'fp32')}{BREAK}(MiB)"),
+            *(
+                Column(head, over=over)
+                for layout in ("Held", "Published")
+                for head in (rf"{layout}{BREAK}(MiB)", "Ratio")
+            ),
+        ],
+        groups=[Group(cells)],
+        data=_frame(rows),
+        notes=[
+            "Held: a minimum and a maximum for each block, which is what this package stores and what the paper's "
+            "own table of this kind counts. Published: a third number for each block, which its other tables count."
+        ],
+    )
+
+
+def _data_distribution(spec: Spec, runs: pd.DataFrame | None, files: Files, with_ratio: bool = False) -> Table:
+    """How unlike each other the clients are, for each data set and alpha."""
+    rows = _analysed(spec, files, "heterogeneity")
+    groups = []
+    for dataset, of_dataset in _grouped(rows, "dataset"):
+        cells = [
+            [
+                _label(spec, "alpha", row["alpha"]),
+                _published(row, "percent"),
+                *([_published(row, "ratio", r"$\times$")] * with_ratio),
+                _truncated(_number(row["sample_std"])),
+                escape(row["heterogeneity"]),
+            ]
+            for row in of_dataset
+        ]
+        groups.append(Group(cells, _label(spec, "stands_for", dataset)))
+    clients = listed(_unique(row["clients"] for row in rows))
+    return Table(
+        name=spec["name"],
+        caption=_analysed_caption(
+            spec,
+            rf"The dominant class is a client's most frequent one; its share is an average over {clients} clients, "
+            "the standard deviation is that of their sample counts, cut to a whole number.",
+        ),
+        columns=[
+            DATASET,
+            ALPHA,
+            Column(rf"Dominant{BREAK}class (\%)"),
+            *[Column("Ratio")] * with_ratio,
+            Column(rf"Sample{BREAK}std."),
+            Column(rf"Hetero-{BREAK}geneity", "l"),
+        ],
+        groups=groups,
+        data=_frame(rows),
+        notes=_rounding_notes(spec, rows),
+    )
+
+
+def _clients(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """What each client holds, for each alpha."""
+    rows = _analysed(spec, files, "clients")
+    several = len({row["dataset"] for row in rows}) > 1
+    groups = []
+    for (dataset, alpha), clients in _grouped(rows, "dataset", "alpha"):
+        cells = [
+            [
+                f"C{row['client']}",
+                f"{int(row['samples']):,}",
+                _dominant(row),
+                _fixed(_number(row["dominant_percent"]), 1),
+            ]
+            for row in clients
+        ]
+        both = f"{_label(spec, 'stands_for', dataset)}{BREAK}{_alpha(alpha)}"
+        groups.append(Group(cells, both if several else _label(spec, "alpha", alpha)))
+    return Table(
+        name=spec["name"],
+        caption=_analysed_caption(spec, "The dominant class is a client's most frequent one."),
+        columns=[
+            DATASET if several else ALPHA,
+            Column("Client", "l"),
+            Column("Samples"),
+            Column(rf"Dominant{BREAK}class", "l"),
+            Column(rf"Share{BREAK}(\%)"),
+        ],
+        groups=groups,
+        data=_frame(rows),
+    )
+
+
+KINDS: dict[str, Callable[[Spec, pd.DataFrame | None, Files], Table]] = {
+    "runs": _runs,
+    "heterogeneity": _heterogeneity,
+    "multiseed": _multiseed,
+    "scaling": _scaling,
+    "data_distribution": _data_distribution,
+    "data_distribution_summary": partial(_data_distribution, with_ratio=True),
+    "clients": _clients,
+}
+
+
+# What goes into a table: runs that differ only in their seed are one result; analyses are rows of text.
+
+
+def _trained(spec: Spec, runs: pd.DataFrame | None) -> pd.DataFrame:
+    if runs is None or runs.empty:
+        raise ValueError(f"table {spec['name']}: kind {spec['kind']!r} needs training runs, got none")
+    return runs.drop_duplicates(list(GRID))
+
+
+def _results(spec: Spec, runs: pd.DataFrame, files: Files, keys: Sequence[str]) -> list[Row]:
+    """One result for each data set and value of the keys, in the order of the runs, also where there is no run."""
+    names = ["dataset", *keys]
+    found = {place: same.to_dict("records") for place, same in runs.groupby(names, sort=False)}
+    sizes = {_memory_key(row): row for row in _read(files["memory"])} if "memory" in files else {}
+    places = itertools.product(*(runs[name].unique() for name in names))
+    results = [_result(spec, dict(zip(names, p, strict=True)), found.get(p, []), sizes) for p in places]
+    for _, rows in _grouped(results, *names[:-1]):
+        for row in rows:
+            row["difference"] = row["best"] - rows[0]["best"]
+    return results
+
+
+def _result(spec: Spec, place: Row, runs: list[Row], sizes: Mapping[tuple[str, ...], Row]) -> Row:
+    if not runs:
+        return {**place, "runs": 0, "best": math.nan, "final": math.nan, "memory_bytes": math.nan}
+    _check_only_seeds_differ(spec, place, runs)
+    run, accuracies = runs[0], pd.DataFrame(runs)[list(ACCURACIES)].astype(float)
+    mean, deviation = accuracies.mean(skipna=False), accuracies.std(ddof=1, skipna=False)
+    paper = sizes.get(_memory_key(run), {})
+    return {
+        **{name: run[name] for name in GRID if name != "seed"},
+        **place,
+        "runs": len(runs),
+        "seeds": " ".join(str(run["seed"]) for run in runs),
+        **{name: mean[name] for name in ACCURACIES},
+        **{f"{name}_std": deviation[name] for name in ACCURACIES},
+        "best_round": " ".join(str(run["best_round"]) for run in runs),
+        "diverged": sum(bool(run["diverged"]) for run in runs),
+        "chance": 100 / run["classes"],
+        "collapsed": bool(collapsed(pd.DataFrame(runs)).any()),
+        **{name: run[name] for name in ("parameters", "held_bytes", "published_bytes")},
+        **{f"paper_{name}": paper.get(name) for name in ("parameters", "held_bytes", "published_bytes")},
+        "memory_bytes": int((paper or run)["published_bytes"]),
+    }
+
+
+def _check_only_seeds_differ(spec: Spec, place: Row, runs: list[Row]) -> None:
+    for name in GRID[:-1]:
+        values = _unique(str(run[name]) for run in runs)
+        if len(values) > 1:
+            where = ", ".join(f"{key}={value}" for key, value in place.items())
+            raise ValueError(
+                f"table {spec['name']}: {name} is {', '.join(values)} in the one row for {where}; "
+                f"runs of a row may differ in their seed only: choose one {name} with `where`, or rows: {name}"
+            )
+
+
+def _memory_key(row: Row) -> tuple[str, ...]:
+    return row["dataset"], row["arm"], str(row["block_size"])
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    return row["dataset"], row["alpha"], row["arm"]
+
+
+def _read(path: Path) -> list[Row]:
+    """The rows of an analysis, as text: an alpha may be a word, and numbers stay as they were written."""
+    rows: list[Row] = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+    return rows
+
+
+def _analysed(spec: Spec, files: Files, name: str) -> list[Row]:
+    """The rows of an analysis that `where` selects."""
+    rows = _read(files[name])
+    columns = list(rows[0]) if rows else []
+    for key, wanted in spec.get("where", {}).items():
+        _known(spec, "where", key, columns)
+        accepted = {word for value in as_list(wanted) for word in (str(value), text(value))}
+        rows = [row for row in rows if row[key] in accepted]
+    if not rows:
+        raise ValueError(f"table {spec['name']}: where {dict(spec.get('where', {}))} selects no row of {files[name]}")
+    return rows
+
+
+def _number(cell: object) -> float:
+    return math.nan if cell in ("", None) else float(str(cell))
+
+
+def _frame(rows: list[Row]) -> pd.DataFrame:
+    return pd.DataFrame(rows, dtype=object)  # whole numbers stay whole beside cells that are empty
+
+
+def _grouped(rows: Iterable[Row], *names: str) -> list[tuple[Any, list[Row]]]:
+    """Rows by what these columns hold, in order of appearance."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        key = row[names[0]] if len(names) == 1 else tuple(row[name] for name in names)
+        groups.setdefault(key, []).append(row)
+    return list(groups.items())
+
+
+def _unique(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _known(spec: Spec, key: str, value: str, accepted: Collection[str]) -> str:
+    if value not in accepted:
+        raise ValueError(f"table {spec['name']}: {key} must be one of {', '.join(accepted)}, got {value!r}")
+    return value
+
+
+# Cells: one of each row of a group, because what is bold depends on the others.
+
+
+def _fixed(value: float, digits: int = 2) -> str:
+    return NONE if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _extreme(values: Sequence[float], choose: Callable[[Iterable[float]], float]) -> list[int]:
+    """Where the highest or lowest stand, as printed; nowhere if all are equal: there is nothing to point out."""
+    printed = {i: round(value, 2) for i, value in enumerate(values) if not math.isnan(value)}
+    if len(set(printed.values())) < 2:
+        return []
+    extreme = choose(printed.values())
+    return [i for i, value in printed.items() if value == extreme]
+
+
+def _accuracies(rows: Sequence[Row], name: str = "best") -> list[str]:
+    """Mean and, of several runs, deviation; the highest is bold."""
+    highest = _extreme([row[name] for row in rows], max)
+    deviations = [row.get(f"{name}_std", math.nan) for row in rows]
+    spreads = ["" if math.isnan(deviation) else rf"$\pm${deviation:.2f}" for deviation in deviations]
+    return [bold(_fixed(row[name]) + spreads[i], i in highest) for i, row in enumerate(rows)]
+
+
+def _flagged(cells: Iterable[str], rows: Iterable[Row]) -> list[str]:
+    """With marks where an arm collapsed or diverged."""
+    flags = ["c" * bool(row.get("collapsed")) + "d" * bool(row.get("diverged")) for row in rows]
+    return list(itertools.starmap(marked, zip(cells, flags, strict=True)))
+
+
+def _memories(rows: Sequence[Row]) -> list[str]:
+    """The lowest is bold; of several that share it, the most accurate."""
+    megabytes = [row["memory_bytes"] / 1e6 for row in rows]
+    # A model that was trained here is not compared with the paper's.
+    own = all(map(_measured_here, rows))
+    compared = [size if own or not _measured_here(row) else math.nan for size, row in zip(megabytes, rows, strict=True)]
+    lowest = _extreme(compared, min)
+    most_accurate = max(lowest, key=lambda i: -math.inf if math.isnan(rows[i]["best"]) else rows[i]["best"], default=-1)
+    return [
+        marked(bold(_fixed(size), i == most_accurate), r"\dagger" if _measured_here(row) else "")
+        for i, (size, row) in enumerate(zip(megabytes, rows, strict=True))
+    ]
+
+
+def _measured_here(row: Row) -> bool:
+    return row["runs"] > 0 and row["paper_published_bytes"] is None
+
+
+def _differences(rows: Sequence[Row]) -> list[str]:
+    """Against the first row."""
+    return [NONE if not i or math.isnan(row["difference"]) else signed(row["difference"]) for i, row in enumerate(rows)]
+
+
+CELLS: dict[str, Callable[[Sequence[Row]], list[str]]] = {
+    "best": _accuracies,
+    "final": partial(_accuracies, name="final"),
+    "memory": _memories,
+    "difference": _differences,
+}
+
+
+def _difference_with_interval(row: Row) -> str:
+    difference, low, high = (_number(row[name]) for name in ("difference", "ci_low", "ci_high"))
+    if math.isnan(difference):
+        return NONE
+    return signed(difference) + ("" if math.isnan(low) else f" [{signed(low)}, {signed(high)}]")
+
+
+def _p_value(p: float) -> str:
+    """Bold and with stars where it is significant."""
+    if math.isnan(p):
+        return NONE
+    stars = next((stars for level, stars in STARS if p < level), "")
+    return marked(bold("$<$0.001" if p < 0.001 else f"{p:.3f}", bool(stars)), stars)
+
+
+def _published(row: Row, name: str, unit: str = "") -> str:
+    """One decimal, as the float is: the paper's 4.5 and 1.4 are the floats 4.55 and 1.35, below and above the half."""
+    cell = _fixed(_number(row[f"published_{name}"]), 1)
+    return marked(cell if cell == NONE else cell + unit, "r" if _rounds_otherwise(row) else "")
+
+
+def _rounds_otherwise(row: Row) -> bool:
+    return _fixed(_number(row["published_percent"]), 1) != _fixed(_number(row["dominant_percent"]), 1)
+
+
+def _truncated(value: float) -> str:
+    return NONE if math.isnan(value) else f"{int(value):,}"
+
+
+def _mebibytes(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def _parameters(count: int) -> str:
+    unit, letter = next(((u, c) for u, c in ((10**9, "B"), (10**6, "M"), (10**3, "K")) if count >= u), (1, ""))
+    return f"{count / unit:g}{letter}"
+
+
+def _dominant(row: Row) -> str:
+    """The class, and its name where it has one beside its number."""
+    number, name = row["dominant"], row["dominant_name"]
+    if number == "":
+        return NONE
+    return f"{number} ({escape(name)})" if name not in ("", number) else str(number)
+
+
+def _label(spec: Spec, name: str, value: Any) -> str:
+    """A value of the grid in words. `stands_for` is a data set of the paper, whatever stands in its place."""
+    if name == "stands_for":
+        return escape(spec["stands_for"].get(value, value))
+    if name == "lr":
+        return power_of_ten(value)
+    if name == "alpha":
+        return "IID" if value == IID else escape(value)
+    return escape(spec["labels"].get(name, {}).get(value, value))
+
+
+def _alpha(value: str) -> str:
+    return "IID" if value == IID else rf"$\alpha={escape(value)}$"
+
+
+# Captions and notes: what was trained and on what, so that no table can be taken for the paper's own.
+
+
+def _trained_caption(spec: Spec, runs: pd.DataFrame, shown: Collection[str], varied: str) -> str:
+    sentences = [
+        _opening(spec),
+        rf"Scale \emph{{{escape(spec['scale'])}}}: {listed(_data(spec, runs))}.",
+        f"ResNet-18, {', '.join(_setup(spec, runs, varied))}.",
+        "Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test set, too.",
+    ]
+    if "memory" in shown:
+        sentences.append(r"Memory is that of the paper's own models in the paper's layout; 1~MB is $10^6$ bytes.")
+    if "difference" in shown:
+        sentences.append("Differences of the best accuracy in percentage points, against the first row of a data set.")
+    return " ".join(sentences)
+
+
+def _analysed_caption(spec: Spec, *sentences: str) -> str:
+    return " ".join([_opening(spec), "At the paper's own size whatever the scale, for nothing is trained.", *sentences])
+
+
+def _opening(spec: Spec) -> str:
+    return escape(spec["caption"].rstrip(". ")) + "."
+
+
+def _data(spec: Spec, runs: pd.DataFrame) -> list[str]:
+    """The data sets, how large they are, and what they stand in the place of."""
+    words = []
+    for dataset, own in runs.groupby("dataset", sort=False):
+        label, original = _label(spec, "dataset", dataset), spec["stands_for"].get(dataset)
+        sizes = _unique(
+            f"{train:,} training and {test:,} test images"
+            for train, test in zip(own["training_images"], own["test_images"], strict=True)
+        )
+        place = f", in the place of {escape(original)}" if original and escape(original) != label else ""
+        words.append(f"{label} ({' or '.join(sizes)}{place})")
+    return words
+
+
+def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
+    """How the models were trained; what differs between data sets is said for each."""
+
+    def said(form: Callable[[Row], str]) -> str:
+        each = {
+            dataset: " or ".join(_unique(form(run) for run in rows))
+            for dataset, rows in _grouped(runs.to_dict("records"), "dataset")
+        }
+        if len(set(each.values())) == 1:
+            return next(iter(each.values()))
+        return listed([f"{words} ({_label(spec, 'dataset', dataset)})" for dataset, words in each.items()])
+
+    seeds = _unique(str(seed) for seed in runs["seed"])
+    return [
+        said(lambda run: f"width {run['width']}"),
+        said(lambda run: rf"${run['image_size']}\times{run['image_size']}$ inputs"),
+        *([said(lambda run: _alpha(run["alpha"]))] if varied != "alpha" else []),
+        said(lambda run: _counted(run["rounds"], "round")),
+        said(lambda run: f"{run['clients_per_round']} of {_counted(run['clients'], 'client')} a round"),
+        said(lambda run: _counted(run["epochs"], "local epoch")),
+        f"seed{'s' * (len(seeds) > 1)} {listed(seeds)}",
+    ]
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def _notes(spec: Spec, rows: Sequence[Row], shown: Collection[str]) -> list[str]:
+    """What the marks mean that stand in a table of runs."""
+    accuracy = any(name in shown for name in ACCURACIES)
+    chances = {row["dataset"]: row["chance"] for row in rows if row.get("collapsed")}
+    levels = listed([rf"{level:g}\,\% ({_label(spec, 'dataset', dataset)})" for dataset, level in chances.items()])
+    notes = {
+        rf"$^{{c}}$~collapsed: ends below twice the chance level of {levels}.": accuracy and bool(chances),
+        "$^{d}$~diverged: in at least one run weights were not finite any more and training ended.": accuracy
+        and any(row.get("diverged") for row in rows),
+        r"$^{\dagger}$~of the model trained here: the paper has no size for it.": "memory" in shown
+        and any(map(_measured_here, rows)),
+        r"$\pm$ is the sample standard deviation over seeds.": any(row["runs"] > 1 for row in rows),
+        f"{NONE} in a whole row or for an arm: there is no such run.": any(row["runs"] == 0 for row in rows),
+    }
+    return [note for note, needed in notes.items() if needed]
+
+
+def _test_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    """What the tests are, what the stars mean, and why a test is missing."""
+    missing = [row for row in rows if math.isnan(_number(row["p"])) and row["reason"]]
+    levels = ", ".join(rf"$^{{{stars}}}$~$p<{level}$" for level, stars in STARS)
+    return [
+        rf"{levels}: two-sample $t$-tests with pooled variances and Welch's, not corrected for their number; "
+        "the intervals are pooled.",
+        *(
+            f"{NONE} {escape(reason.rstrip('. '))} ({'; '.join(_arms_by_dataset(spec, same))})."
+            for reason, same in _grouped(missing, "reason")
+        ),
+    ]
+
+
+def _arms_by_dataset(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{_label(spec, 'dataset', dataset)}: {listed([_label(spec, 'arm', row['arm']) for row in same])}"
+        for dataset, same in _grouped(rows, "dataset")
+    ]
+
+
+def _rounding_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    cells = [
+        rf"{_label(spec, 'stands_for', row['dataset'])}, {_alpha(row['alpha'])}: "
+        rf"{_fixed(_number(row['dominant_percent']), 1)}\,\%"
+        for row in rows
+        if _rounds_otherwise(row)
+    ]
+    note = "$^{r}$~the average of the clients' percentages after rounding, as published; exactly it would be"
+    return [f"{note} {listed(cells)}."] if cells else []

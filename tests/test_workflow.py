@@ -1,0 +1,334 @@
+"""The DAG as its users meet it: what a change makes again, what a mistake says, what a failure leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("Snakefile", "config.yaml", "workflow", "envs")
+RUN = "results/test/runs/dataset~cifar10/alpha~0.1/arm~{arm}/block_size~64/lr~0.001/seed~42/summary.json"
+
+pytestmark = pytest.mark.xdist_group("workflow")
+
+
+class Project:
+    """A copy of what the workflow needs, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def fresh(cls, folder: Path) -> Project:
+        folder.mkdir(exist_ok=True)
+        for part in PARTS:
+            source = ROOT / part
+            (shutil.copytree if source.is_dir() else shutil.copy2)(source, folder / part)
+        (folder / "profiles").symlink_to("workflow/profiles")
+        for part in ("analysis", "paper"):
+            shutil.copytree(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
+        return cls(folder)
+
+    def snakemake(self, *arguments: str, ok: bool = True) -> str:
+        command = [sys.executable, "-m", "snakemake", *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        said = done.stdout + done.stderr
+        assert (done.returncode == 0) is ok, said
+        return said
+
+    def planned(self, *arguments: str) -> dict[str, int]:
+        """What a dry run would do: jobs by rule."""
+        said = self.snakemake("--dry-run", *arguments)
+        line = re.search(r"to do: (.*)", said)
+        if line is None:
+            assert "Nothing to be done" in said, said
+            return {}
+        return {rule: int(count) for count, rule in (pair.split() for pair in line[1].split(", "))}
+
+    def configure(self, change) -> None:
+        config = yaml.safe_load((self.folder / "config.yaml").read_text())
+        change(config)
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The whole DAG at the test scale, really run."""
+    project = Project.fresh(tmp_path_factory.mktemp("finished") / "project")
+    project.said = project.snakemake("--config", "scale=test")
+    return project
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project.fresh(tmp_path / "project")
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """Finished results that a test may change."""
+    shutil.copytree(finished.folder, tmp_path / "copy", symlinks=True)
+    return Project(tmp_path / "copy")
+
+
+TEST = ("--config", "scale=test")
+
+
+@pytest.mark.parametrize("scale", ["test", "quick", "small", "paper"])
+def test_a_dry_run_shows_the_41_runs_of_the_paper_at_every_scale(project, scale):
+    planned = project.planned("--config", f"scale={scale}")
+    assert planned["training_run"] == 41
+    assert planned["table"] == 12
+    assert planned["figure"] == 10
+
+
+def test_control_arms_are_one_key_away(project):
+    assert project.planned("--config", "controls=true")["training_run"] == 41 + 18
+
+
+@pytest.mark.parametrize(
+    ("target", "rules"),
+    [
+        ("partitions", {"partition", "heterogeneity", "prepare", "partitions"}),
+        ("train", {"training_run", "partition", "prepare", "train"}),
+        ("data", {"prepare", "data"}),
+    ],
+)
+def test_targets_that_people_ask_for_have_names(project, target, rules):
+    assert set(project.planned(target)) == rules
+
+
+def test_everything_is_there_at_the_end(finished):
+    config = yaml.safe_load((finished.folder / "config.yaml").read_text())
+    for name in (n for n, entry in config["tables"].items() if "group" not in entry):
+        assert (finished.folder / f"paper/generated/test/tables/{name}.tex").stat().st_size > 500
+        assert (finished.folder / f"results/test/tables/{name}.csv").stat().st_size > 50
+    for name in (n for n, entry in config["figures"].items() if "group" not in entry):
+        assert (finished.folder / f"figures/test/{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (finished.folder / f"figures/test/{name}.png").stat().st_size > 10_000
+    assert len(list(finished.folder.glob("results/test/runs/**/summary.json"))) == 41
+    assert "41 of 41 training runs finished, 0s left" in finished.said
+
+
+def test_every_job_leaves_a_benchmark(finished):
+    folder = finished.folder / "results/test/benchmarks"
+    assert len(list(folder.glob("runs/**/*.tsv"))) == 41
+    assert len(list(folder.glob("tables/*.tsv"))) == 12
+
+
+@pytest.mark.parametrize(
+    "target", [(), ("partitions",), ("train",), ("tables",), ("figures",), ("numbers",), ("analysis",)]
+)
+def test_a_second_time_there_is_nothing_to_do(finished, target):
+    assert finished.planned(*target, *TEST) == {}
+
+
+def test_results_of_two_scales_live_side_by_side(finished):
+    planned = finished.planned("--config", "scale=quick")
+    assert planned["training_run"] == 41
+    assert "memory" not in planned, "what needs no training is made once for all scales"
+    assert finished.planned(*TEST) == {}
+
+
+def test_how_a_table_looks_is_not_what_it_was_trained_on(copy):
+    copy.configure(lambda config: config["tables"]["main"].update(caption="Another caption"))
+    assert copy.planned("tables", *TEST) == {"table": 1, "tables": 1}
+    tables = copy.folder / "src/qlocaladam/paper/tables.py"
+    tables.write_text(tables.read_text() + "\n# another look\n")
+    assert copy.planned("tables", *TEST) == {"table": 12, "tables": 1}
+
+
+def test_one_more_experiment_trains_one_run(copy):
+    more = {"name": "more", "dataset": "cifar10", "arm": "q-localadam", "alpha": 0.3}
+    copy.configure(lambda config: config["experiments"].append(more))
+    planned = copy.planned(*TEST)
+    assert planned.pop("training_run") == 1
+    assert planned == {"partition": 1, "collect_numbers": 1}
+
+
+def test_another_learning_rate_of_an_arm_trains_that_arm_and_makes_what_shows_it(copy):
+    copy.configure(lambda config: config["arms"]["naive-int8"].update(lr=0.01))
+    said = copy.snakemake("--dry-run", "--quiet", "host", *TEST)
+    runs = re.findall(r"output: results/test/runs/\S*arm~(\S+?)/\S*lr~(\S+?)/\S*history.csv", said)
+    assert runs == [("naive-int8", "0.01")] * 7
+    tables = set(re.findall(r"output: paper/generated/test/tables/(\S+)\.tex", said))
+    figures = set(re.findall(r"output: figures/test/(\S+)\.pdf", said))
+    # The arms' lr is part of what the memory rule and captions are told; only tables of memory may follow from that.
+    assert {"main", "multiseed"} <= tables
+    assert figures == {"convergence_cifar10", "convergence_cifar100"}
+
+
+def test_an_option_of_an_arm_trains_it_again(copy):
+    copy.configure(lambda config: config["arms"]["variance-only"].update(options={"rounding": "floor"}))
+    assert copy.planned(*TEST)["training_run"] == 2
+
+
+def mistake(*path, value):
+    def change(config):
+        for key in path[:-1]:
+            config = config[key]
+        config[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (mistake("colour", value="red"), "the file has an unknown key 'colour'; accepted: scale, controls,"),
+        (
+            mistake("scales", "quick", "training", "roundz", value=3),
+            "scales.quick.training has an unknown key 'roundz'",
+        ),
+        (
+            mistake("scales", "quick", "training", "rounds", value="3"),
+            "scales.quick.training.rounds is '3'; accepted: a whole",
+        ),
+        (
+            mistake("experiments", 0, "alpha", value=-1),
+            "experiments[0].alpha is -1; accepted: a number above 0, iid, or",
+        ),
+        (mistake("experiments", 0, "arm", value="sgd"), "experiments, main: arm is 'sgd'; accepted: fp32, q-localadam"),
+        (
+            mistake("experiments", 0, "block_size", value=0),
+            "experiments[0].block_size is 0; accepted: a whole number of",
+        ),
+        (
+            mistake("experiments", 1, "name", value="main"),
+            "experiments: 2 of them have the name 'main'; each needs its own",
+        ),
+        (
+            mistake("experiments", 0, "lr", value="5e-4"),
+            "experiments[0].lr is '5e-4'; accepted: a number above 0 (write",
+        ),
+        (
+            mistake("arms", "fp32", "arm", value="sgd"),
+            "arms.fp32.arm is 'sgd'; accepted: fp32, q-localadam, naive-int8",
+        ),
+        (mistake("scale", value="huge"), "scale is 'huge'; accepted: test, quick, small, paper"),
+        (
+            mistake("experiments", 0, "dataset", value="mnist"),
+            "experiments, main: dataset is 'mnist'; accepted: cifar10, cifar100",
+        ),
+        (
+            mistake("tables", "main", "experiments", value=["mine"]),
+            "tables, main: experiments is 'mine'; accepted: main,",
+        ),
+        (
+            mistake("tables", "main", "where", value={"seed": 1}),
+            "tables, main: where {'seed': 1} selects none of the runs",
+        ),
+        (
+            mistake("figures", "block_size", "panels", 1, "hue", value="x"),
+            "figures.block_size.panels[1].hue is 'x'; accepted",
+        ),
+        (lambda config: config["tables"]["main"].pop("rows"), "tables.main lacks the key 'rows'"),
+        (lambda config: config.pop("defaults"), "the file lacks the key 'defaults'"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_named_before_any_job(project, change, said):
+    project.configure(change)
+    output = project.snakemake(ok=False)
+    assert f"config.yaml: {said}" in output
+    assert "to do" not in output
+    assert not (project.folder / "results").exists()
+
+
+def test_a_key_that_is_there_twice_is_refused(project):
+    with (project.folder / "config.yaml").open("a") as file:
+        file.write("\nscale: paper\n")
+    assert "has the key 'scale' a second time; each may be there once" in project.snakemake("-n", ok=False)
+
+
+def test_a_failed_run_is_named_with_its_log_and_others_go_on(project):
+    project.configure(mistake("scales", "test", "datasets", "cifar100", "training", value={"device": "cuda"}))
+    good = RUN.format(arm="fp32")
+    bad = good.replace("cifar10", "cifar100")
+    said = project.snakemake(bad, good, *TEST, ok=False)
+    assert "FAILED: training_run cifar100 0.1 fp32 64 0.001 42; its log is results/test/logs/runs/" in said
+    assert "device 'cuda' is not there: torch sees no GPU" in said
+    assert (project.folder / good).exists()
+    assert not (project.folder / bad).exists()
+
+
+def _training_process(folder: Path) -> int:
+    """The process that trains below a folder, or 0."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+            here = os.readlink(process / "cwd") == str(folder)
+        except OSError:
+            continue
+        if here and b"qlocaladam\0train\0" in command:
+            return int(process.name)
+    return 0
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(project, tmp_path):
+    """And one job at a time gives what several beside each other give."""
+    project.configure(mistake("scales", "test", "training", "rounds", value=12))
+    run = RUN.format(arm="q-localadam")
+    project.snakemake(run, "--cores", "1", *TEST)
+    wanted = (project.folder / run).read_bytes()
+    shutil.rmtree((project.folder / run).parent)
+
+    command = [sys.executable, "-m", "snakemake", run, *TEST]
+    with subprocess.Popen(command, cwd=project.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as going:
+        saved = (project.folder / run).parent / "checkpoint.pt"
+        while not saved.exists():
+            assert going.poll() is None
+            time.sleep(0.01)
+        os.kill(_training_process(project.folder), signal.SIGKILL)
+    assert going.returncode != 0
+    assert not (project.folder / run).exists()
+
+    project.snakemake(run, *TEST)
+    log = (project.folder / run).parent / "run.log"
+    assert "going on after round" in log.read_text()
+    assert (project.folder / run).read_bytes() == wanted
+
+
+def test_jobs_get_the_threads_memory_time_and_gpus_of_their_scale(project):
+    run = RUN.format(arm="fp32").replace("/test/", "/paper/")
+    said = project.snakemake("-n", "--quiet", "host", run, "--cores", "8", "--config", "scale=paper")
+    block = said[said.index("training_run:") :]
+    assert re.search(r"threads: 4\b", block)
+    assert re.search(r"mem_mb=16000\b", block)
+    assert re.search(r"runtime=720\b", block)
+    assert re.search(r"gpu=1\b", block)
+
+
+def test_the_schema_knows_the_arms_and_options_of_the_package():
+    import inspect
+
+    from qlocaladam import ARMS, QLocalAdam
+    from qlocaladam.codecs import ROUNDINGS
+    from qlocaladam.federated.experiment import RunSettings
+    from qlocaladam.optim import MOMENTUM_CODECS, VARIANCE_CODECS
+    from qlocaladam.paper import figures, tables
+    from qlocaladam.paper.grid import GROUPS
+
+    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())
+    arm = schema["properties"]["arms"]["additionalProperties"]["properties"]
+    options = arm["options"]["properties"]
+    assert set(arm["arm"]["enum"]) == set(ARMS)
+    assert set(options) <= set(inspect.signature(QLocalAdam).parameters)
+    assert set(options["momentum"]["enum"]) == set(MOMENTUM_CODECS)
+    assert set(options["variance"]["enum"]) == set(VARIANCE_CODECS)
+    assert set(options["rounding"]["enum"]) == set(ROUNDINGS)
+    assert set(schema["$defs"]["training"]["properties"]) - {"checkpoint_every"} <= set(
+        RunSettings.__dataclass_fields__
+    )
+    assert set(schema["$defs"]["group"]["enum"]) == set(GROUPS)
+    for part, kinds in (("tables", tables.KINDS), ("figures", figures.KINDS)):
+        kind = schema["properties"][part]["additionalProperties"]["properties"]["kind"]
+        assert set(kind["enum"]) == set(kinds)

@@ -1,0 +1,168 @@
+# What is measured: at the paper's own size where nothing is trained, on this scale's runs and models otherwise.
+
+
+rule analysis:
+    input:
+        [f"{EXACT}/{name}" for name in EXACT_FILES],
+        expand(f"{RESULTS}/analysis/significance/{{table}}/significance.csv", table=TESTED),
+        expand(f"{RESULTS}/analysis/distributions/{{dataset}}/{{file}}", dataset=PROBED, file=DISTRIBUTIONS),
+
+
+rule memory:
+    input:
+        code=code("analysis/footprint"),
+    output:
+        f"{EXACT}/memory.csv",
+    log:
+        f"{EXACT}/logs/memory.log",
+    benchmark:
+        f"{EXACT}/benchmarks/memory.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
+        arms=json.dumps(config["arms"]),
+        wanted=sorted({f"{row.dataset}:{row.arm}:{row.block_size}" for row in GRID.itertuples()}),
+    shell:
+        "python -m qlocaladam analyse memory --arms {params.arms:q} --wanted {params.wanted} --out {params.folder} > {log} 2>&1"
+
+
+rule scaling:
+    input:
+        code=code("analysis/footprint"),
+    output:
+        f"{EXACT}/scaling.csv",
+    log:
+        f"{EXACT}/logs/scaling.log",
+    benchmark:
+        f"{EXACT}/benchmarks/scaling.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    shell:
+        "python -m qlocaladam analyse scaling --out {params.folder} > {log} 2>&1"
+
+
+rule precision:
+    input:
+        code=code("analysis/precision"),
+    output:
+        f"{EXACT}/precision.csv",
+        f"{EXACT}/precision_summary.csv",
+        f"{EXACT}/precision_by_decade.csv",
+    log:
+        f"{EXACT}/logs/precision.log",
+    benchmark:
+        f"{EXACT}/benchmarks/precision.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    shell:
+        "python -m qlocaladam analyse precision --out {params.folder} > {log} 2>&1"
+
+
+rule heterogeneity:
+    input:
+        code=code("analysis/heterogeneity"),
+    output:
+        f"{EXACT}/clients.csv",
+        f"{EXACT}/heterogeneity.csv",
+    log:
+        f"{EXACT}/logs/heterogeneity.log",
+    benchmark:
+        f"{EXACT}/benchmarks/heterogeneity.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    shell:
+        "python -m qlocaladam analyse heterogeneity --out {params.folder} > {log} 2>&1"
+
+
+rule participation:
+    input:
+        clients=f"{EXACT}/clients.csv",
+        code=code("analysis/participation"),
+    output:
+        f"{EXACT}/sampling.json",
+        f"{EXACT}/steps.csv",
+    log:
+        f"{EXACT}/logs/participation.log",
+    benchmark:
+        f"{EXACT}/benchmarks/participation.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    shell:
+        "python -m qlocaladam analyse participation --clients {input.clients} --out {params.folder} > {log} 2>&1"
+
+
+rule significance:
+    input:
+        runs=lambda wildcards: run_files(grid.selected(GRID, config["tables"][wildcards.table])),
+        code=code("analysis/significance"),
+    output:
+        f"{RESULTS}/analysis/significance/{{table}}/significance.csv",
+    log:
+        f"{RESULTS}/logs/significance/{{table}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/significance/{{table}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
+        runs=lambda wildcards, input: folders(input.runs),
+    shell:
+        "python -m qlocaladam analyse significance --runs {params.runs} --out {params.folder} > {log} 2>&1"
+
+
+rule distributions:
+    input:
+        data=lambda wildcards: data_file(wildcards.dataset),
+        code=code("analysis/distributions"),
+    output:
+        [f"{RESULTS}/analysis/distributions/{{dataset}}/{name}" for name in DISTRIBUTIONS],
+    log:
+        f"{RESULTS}/logs/distributions/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/distributions/{{dataset}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: SIZE["resources"]["threads"]
+    resources:
+        mem_mb=SIZE["resources"]["mem_mb"],
+        runtime=SIZE["resources"]["runtime"],
+        gpu=SIZE["resources"]["gpu"],
+    params:
+        flags=lambda wildcards: as_flags(probe_options(wildcards.dataset)),
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m qlocaladam analyse distributions --data {input.data} --out {params.folder} --threads {threads} "
+        "{params.flags} > {log} 2>&1"

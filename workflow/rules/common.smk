@@ -1,0 +1,195 @@
+# Configuration, the grid, and the names of files. No rule here.
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+from snakemake.settings.enums import Quietness
+from snakemake.utils import Paramspace, min_version, validate
+
+from qlocaladam.paper import grid
+from qlocaladam.paper.configuration import explain, refuse_repeated_keys
+from qlocaladam.paper.progress import listen
+
+min_version("9.0")
+
+# Rules call `python`: that of the environment that Snakemake runs in, or of the one it deploys.
+os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
+
+# On the command line only True and False are read as such; true and false mean the same.
+for group in grid.GROUPS:
+    word = str(config.get(group)).lower()
+    config[group] = {"true": True, "false": False}.get(word, config.get(group))
+
+try:
+    for path in workflow.configfiles:
+        refuse_repeated_keys(path)
+    validate(config, "../schemas/config.schema.yaml")
+    grid.check(config)
+except (WorkflowError, ValueError) as error:
+    raise WorkflowError(f"config.yaml: {explain(error)}") from None
+
+listen(logger, quiet=Quietness.RULES in workflow.output_settings.quiet)
+
+SCALE = config["scale"]
+SIZE = config["scales"][SCALE]
+RESULTS = f"results/{SCALE}"
+EXACT = "results/exact"
+FIGURES = f"figures/{SCALE}"
+LATEX = f"paper/generated/{SCALE}"
+
+GRID = grid.expand(config)
+SPACE = Paramspace(grid.unique(GRID))
+TABLES = [name for name, entry in config["tables"].items() if grid.is_on(config, entry)]
+FIGURE_NAMES = [name for name, entry in config["figures"].items() if grid.is_on(config, entry)]
+
+EXACT_FILES = [
+    "memory.csv",
+    "scaling.csv",
+    "precision.csv",
+    "precision_summary.csv",
+    "precision_by_decade.csv",
+    "clients.csv",
+    "heterogeneity.csv",
+    "sampling.json",
+    "steps.csv",
+]
+DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
+TABLE_FILES = {
+    "runs": ["memory"],
+    "heterogeneity": ["memory"],
+    "multiseed": ["memory"],
+    "scaling": ["scaling"],
+    "data_distribution": ["heterogeneity"],
+    "data_distribution_summary": ["heterogeneity"],
+    "clients": ["clients"],
+}
+TESTED = [name for name in TABLES if config["tables"][name]["kind"] == "multiseed"]
+PROBED = [
+    config["figures"][name]["where"]["dataset"]
+    for name in FIGURE_NAMES
+    if config["figures"][name]["kind"] == "distributions"
+]
+
+
+wildcard_constraints:
+    **{name: r"[^/~]+" for name in SPACE.columns},
+
+
+def data_file(dataset):
+    return f"results/data/{SIZE['datasets'][dataset]['data']}.npz"
+
+
+def data_source(wildcards):
+    return [config["sources"][wildcards.data]] if wildcards.data in config["sources"] else []
+
+
+def subset_options(dataset):
+    entry = SIZE["datasets"][dataset]
+    return {name: entry[name] for name in ("train_images", "test_images") if name in entry}
+
+
+def as_flags(options):
+    """Options of the command line: {"rounds": 2, "flip": False} is --rounds 2 --no-flip."""
+    flags = []
+    for name, value in options.items():
+        word = name.replace("_", "-")
+        flags += [f"--{word}" if value else f"--no-{word}"] if isinstance(value, bool) else [f"--{word}", str(value)]
+    return flags
+
+
+def training_flags(wildcards):
+    arm = config["arms"][wildcards.arm]
+    options = {"block_size": wildcards.block_size, **arm.get("options", {})}
+    return [
+        *as_flags({"arm": arm["arm"], "lr": wildcards.lr, "seed": wildcards.seed}),
+        *as_flags({**subset_options(wildcards.dataset), **grid.training(config, wildcards.dataset)}),
+        *(word for name, value in options.items() for word in ("--option", f"{name}={value}")),
+    ]
+
+
+def run_files(rows, name="summary.json"):
+    """A file of each of these runs."""
+    return [f"{RESULTS}/runs/{place}/{name}" for place in Paramspace(rows).instance_patterns]
+
+
+def labels():
+    return {
+        "dataset": {name: entry["label"] for name, entry in SIZE["datasets"].items()},
+        "arm": {name: entry["label"] for name, entry in config["arms"].items()},
+    }
+
+
+def folders(files):
+    return [str(Path(file).parent) for file in files]
+
+
+def named(files):
+    """NAME=PATH for each named input that is not a run."""
+    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "code")]
+
+
+def code(*modules):
+    """Files of the package whose change makes a result be made again; those that train are not among them."""
+    return [f"src/qlocaladam/{module}.py" for module in modules]
+
+
+def probe_options(dataset):
+    """How the model is trained whose optimizer states are looked at: as this scale's runs, but centrally."""
+    chosen = grid.training(config, dataset)
+    names = ("width", "stem", "image_size", "flip", "precision", "device")
+    return {**subset_options(dataset), **{name: chosen[name] for name in names if name in chosen}}
+
+
+def spec(part, name):
+    """What a table or a figure is told: its entry in the configuration, and what things are called at this scale."""
+    papers = {name: entry["label"] for name, entry in config["datasets"].items()}
+    told = {"name": name, "scale": SCALE, "labels": labels(), "stands_for": papers}
+    return json.dumps({**config[part][name], **told})
+
+
+def table_inputs(wildcards):
+    entry = config["tables"][wildcards.table]
+    inputs = {name: f"{EXACT}/{name}.csv" for name in TABLE_FILES[entry["kind"]]}
+    if entry["kind"] == "multiseed":
+        inputs["multiseed"] = f"{RESULTS}/analysis/significance/{wildcards.table}/significance.csv"
+    if "experiments" in entry:
+        inputs["runs"] = run_files(grid.selected(GRID, entry))
+    return inputs
+
+
+def figure_inputs(wildcards):
+    entry = config["figures"][wildcards.figure]
+    if entry["kind"] == "convergence":
+        return {
+            "runs": [
+                file
+                for panel in entry["panels"]
+                for name in ("summary.json", "history.csv")
+                for file in run_files(grid.selected(GRID, panel), name)
+            ]
+        }
+    if entry["kind"] == "distributions":
+        folder = f"{RESULTS}/analysis/distributions/{entry['where']['dataset']}"
+        return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
+    return (
+        {"precision": f"{EXACT}/precision.csv"} if entry["kind"] == "precision" else {"clients": f"{EXACT}/clients.csv"}
+    )
+
+
+def panel_flags(figure):
+    """--panel and its runs, for each panel of a figure."""
+    flags = []
+    for panel in config["figures"][figure].get("panels", []):
+        flags += ["--panel", *folders(run_files(grid.selected(GRID, panel)))]
+    return flags
+
+
+def number_files():
+    exact = {Path(name).stem: f"{EXACT}/{name}" for name in EXACT_FILES if name != "precision.csv"}
+    tests = {f"significance.{name}": f"{RESULTS}/analysis/significance/{name}/significance.csv" for name in TESTED}
+    probes = {f"distributions.{name}": f"{RESULTS}/analysis/distributions/{name}/summary.json" for name in PROBED}
+    return {**exact, **tests, **probes}

@@ -1,0 +1,51 @@
+# Figures: PDF for print, PNG for a screen. `snakemake figures` makes them all.
+
+
+rule figures:
+    input:
+        expand(f"{FIGURES}/{{figure}}.{{format}}", figure=FIGURE_NAMES, format=["pdf", "png"]),
+
+
+rule figure:
+    input:
+        unpack(figure_inputs),
+        code=code("paper/figures", "paper/style", "paper/runs"),
+    output:
+        pdf=f"{FIGURES}/{{figure}}.pdf",
+        png=f"{FIGURES}/{{figure}}.png",
+    log:
+        f"{RESULTS}/logs/figures/{{figure}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/figures/{{figure}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        spec=lambda wildcards: spec("figures", wildcards.figure),
+        panels=lambda wildcards: panel_flags(wildcards.figure),
+        files=lambda wildcards, input: [f"--file={pair}" for pair in named(input)],
+    shell:
+        "python -m qlocaladam figure --spec {params.spec:q} {params.panels:q} {params.files:q} "
+        "--pdf {output.pdf} --png {output.png} > {log} 2>&1"
+
+
+rule rulegraph:
+    input:
+        ["Snakefile", "config.yaml"],
+    output:
+        f"{FIGURES}/rulegraph.svg",
+    log:
+        f"{RESULTS}/logs/rulegraph.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/rulegraph.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    shell:
+        "(snakemake --forceall --rulegraph dot --config scale={params.scale} | snakevision --skip-rules all --output {output}) 2> {log}"
