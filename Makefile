@@ -1,6 +1,7 @@
 # Two commands do everything: `make test` and `make reproduce`. Both set up .venv first, once.
 
 PYTHON ?= python3
+CORES ?= all
 BIN := .venv/bin
 KERNEL := src/qlocaladam/kernels/fused.c
 
@@ -17,6 +18,16 @@ help:  ## this list
 	touch $@
 
 .venv/benchmark: .venv/development envs/benchmark.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/benchmark.txt
+	touch $@
+
+test: .venv/development  ## set up, then run every test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+
+reproduce: .venv/development  ## set up, then rebuild every table, figure and number at the default scale
+	$(BIN)/snakemake --cores $(CORES)
+
+benchmark: .venv/development envs/benchmark.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/benchmark.txt
 	touch $@
 
@@ -40,14 +51,17 @@ reproduce: .venv/development  ## set up, then run the main job
 benchmark: .venv/benchmark  ## set up the peers, then measure side by side
 	$(BIN)/python -m benchmarks
 
-lint: .venv/development  ## ruff and mypy
+lint: .venv/development  ## ruff, mypy, snakefmt and Snakemake's own lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
 
-format: .venv/development  ## let ruff rewrite the code
+format: .venv/development  ## let ruff and snakefmt rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow
 
 clean:  ## remove everything that was set up or built
 	rm -rf .venv build src/*.egg-info src/qlocaladam/kernels/*.so

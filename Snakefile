@@ -23,3 +23,7 @@ rule all:
         rules.tables.input,
         rules.figures.input,
         rules.numbers.input,
+
+
+onsuccess:
+    print(f"Made at scale {SCALE}: {RESULTS}, {FIGURES} and {LATEX} hold the results.")
