@@ -27,27 +27,6 @@ test: .venv/development  ## set up, then run every test
 reproduce: .venv/development  ## set up, then rebuild every table, figure and number at the default scale
 	$(BIN)/snakemake --cores $(CORES)
 
-benchmark: .venv/development envs/benchmark.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/benchmark.txt
-	touch $@
-
-test: .venv/development  ## set up, then run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
-
-# Until the workflow is there: the memory tables, and three arms of the paper on the embedded data.
-FIRST_LOOK := results/first-look
-TRAIN := $(BIN)/python -m qlocaladam train --data $(FIRST_LOOK)/digits.npz --partition $(FIRST_LOOK)/partition.npz \
-	--rounds 20 --width 8 --image-size 32 --batch-size 16 --no-flip
-
-reproduce: .venv/development  ## set up, then run the main job
-	$(BIN)/python -m qlocaladam memory
-	$(BIN)/python -m qlocaladam data digits --out $(FIRST_LOOK)/digits.npz
-	$(BIN)/python -m qlocaladam partition --data $(FIRST_LOOK)/digits.npz --alpha 0.1 --out $(FIRST_LOOK)/partition.npz
-	for arm in fp32 q-localadam naive-int8; do \
-		echo "--- $$arm"; $(TRAIN) --arm $$arm --out $(FIRST_LOOK)/$$arm || exit 1; done
-	@echo "--- best accuracy in percent, and the round it was reached in"
-	@grep -H best_ $(FIRST_LOOK)/*/summary.json
-
 benchmark: .venv/benchmark  ## set up the peers, then measure side by side
 	$(BIN)/python -m benchmarks
 

@@ -42,12 +42,12 @@ rule scaling:
         f"{EXACT}/benchmarks/scaling.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        folder=subpath(output[0], parent=True),
     threads: 1
     resources:
         mem_mb=1000,
         runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m qlocaladam analyse scaling --out {params.folder} > {log} 2>&1"
 
@@ -65,12 +65,12 @@ rule precision:
         f"{EXACT}/benchmarks/precision.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        folder=subpath(output[0], parent=True),
     threads: 1
     resources:
         mem_mb=1000,
         runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m qlocaladam analyse precision --out {params.folder} > {log} 2>&1"
 
@@ -87,12 +87,12 @@ rule heterogeneity:
         f"{EXACT}/benchmarks/heterogeneity.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        folder=subpath(output[0], parent=True),
     threads: 1
     resources:
         mem_mb=1000,
         runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m qlocaladam analyse heterogeneity --out {params.folder} > {log} 2>&1"
 
@@ -110,12 +110,12 @@ rule participation:
         f"{EXACT}/benchmarks/participation.tsv"
     conda:
         "../../envs/environment.yaml"
-    params:
-        folder=subpath(output[0], parent=True),
     threads: 1
     resources:
         mem_mb=1000,
         runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m qlocaladam analyse participation --clients {input.clients} --out {params.folder} > {log} 2>&1"
 
