@@ -57,6 +57,7 @@ EXACT_FILES = [
     "sampling.json",
     "steps.csv",
 ]
+PICTURES = ["rulegraph.svg", "convergence_cifar10.png", "component_ablation.png"]
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
 TABLE_FILES = {
     "runs": ["memory"],

@@ -47,5 +47,34 @@ rule rulegraph:
     resources:
         mem_mb=1000,
         runtime=5,
+    params:
+        scale=SCALE,
     shell:
         "(snakemake --forceall --rulegraph dot --config scale={params.scale} | snakevision --skip-rules all --output {output}) 2> {log}"
+
+
+# The pictures that the README shows are copies, and kept in git. `snakemake gallery` brings them up to date.
+
+
+rule gallery:
+    input:
+        expand("docs/images/{picture}", picture=PICTURES),
+
+
+rule picture:
+    input:
+        f"{FIGURES}/{{picture}}",
+    output:
+        "docs/images/{picture}",
+    log:
+        f"{RESULTS}/logs/pictures/{{picture}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/pictures/{{picture}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=100,
+        runtime=1,
+    shell:
+        "cp {input} {output} 2> {log}"

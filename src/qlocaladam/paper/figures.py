@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from qlocaladam.files import write_whole
-from qlocaladam.paper.runs import GRID, read_histories
+from qlocaladam.paper.runs import GRID, collapsed, read_histories
 from qlocaladam.paper.style import (
     ARM_LINES,
     COLUMN,
@@ -45,8 +45,6 @@ HUES = {
 """What a line can stand for, and how it is called."""
 BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.8}
 """Where a legend stands under a panel: as far down as its ticks and its label reach."""
-COLLAPSE = 2
-"""An arm that ends below this many times chance has collapsed."""
 CROWDED = 8
 """Panels with more lines than this are one above the other, as wide as the page allows."""
 CODE_ARMS = {
@@ -91,14 +89,16 @@ def convergence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figur
     crowded = max(of_panel[panel["hue"]].nunique() for panel, of_panel in panels) > CROWDED
     shape = (len(panels), 1) if crowded else (1, len(panels))
     figure = Figure((PAGE if crowded or len(panels) > 1 else COLUMN, 2.2), layout="constrained")
-    grid = figure.subplots(*shape, sharex=crowded, sharey=True, squeeze=False)
+    one_task = len({dataset for of_panel in runs for dataset in of_panel["dataset"]}) == 1
+    grid = figure.subplots(*shape, sharex=crowded, sharey=one_task, squeeze=False)
     for axes, (panel, of_panel) in zip(grid.flat, panels, strict=True):
         _convergence_panel(axes, panel["hue"], of_panel, spec["labels"])
     for axes in grid[:, 0]:
         axes.set_ylabel("Test accuracy (%)")
     for axes in grid[-1]:
         axes.set_xlabel("Round")
-    grid[0, 0].set_ylim(bottom=0)
+    for axes in grid.flat:
+        axes.set_ylim(bottom=0)
     if crowded:
         _legends_beside(figure)
     else:
@@ -128,7 +128,7 @@ def _convergence_panel(axes: Axes, hue: str, runs: pd.DataFrame, labels: Mapping
         label = f"{_hue_label(hue, value, labels['arm'])}: {chosen['best'].mean():.1f}"
         _accuracy_line(axes, histories[histories[hue] == value], label, line, position / len(lines))
     chance = 100 / runs["classes"].iloc[0]
-    if (runs["final"] < COLLAPSE * chance).any():
+    if collapsed(runs).any():
         axes.axhline(chance, color=GREY, linestyle="--", linewidth=0.7, zorder=1.5, label=f"chance: {chance:.1f}")
     _mark_divergence(axes, hue, runs[runs["diverged"]], lines)
     axes.set_title(_panel_title(hue, runs, labels))
