@@ -99,9 +99,11 @@ def _analyse(arguments: argparse.Namespace) -> None:
 
 def _analyse_memory(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import footprint
+    from qlocaladam.models import PAPER_MODELS
 
     wanted = [(dataset, arm, int(block)) for dataset, arm, block in (text.split(":") for text in arguments.wanted)]
-    return {"memory.csv": footprint.memory(arguments.arms, wanted)}
+    known = [place for place in wanted if place[0] in PAPER_MODELS]  # the paper has no model for data of your own
+    return {"memory.csv": footprint.memory(arguments.arms, known)}
 
 
 def _analyse_scaling(arguments: argparse.Namespace) -> dict[str, Any]:

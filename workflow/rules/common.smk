@@ -154,7 +154,7 @@ def spec(part, name):
 
 def table_inputs(wildcards):
     entry = config["tables"][wildcards.table]
-    inputs = {name: f"{EXACT}/{name}.csv" for name in TABLE_FILES[entry["kind"]]}
+    inputs = {name: f"{EXACT}/{name}.csv" for name in TABLE_FILES.get(entry["kind"], [])}
     if entry["kind"] == "multiseed":
         inputs["multiseed"] = f"{RESULTS}/analysis/significance/{wildcards.table}/significance.csv"
     if "experiments" in entry:

@@ -15,6 +15,10 @@ from qlocaladam.models import PAPER_MODELS, ResNet18
 from qlocaladam.optim import ARMS, state_codecs
 
 MIB = 2**20
+COLUMNS = (
+    *("dataset", "arm", "block_size", "parameters", "fp32_bytes", "held_bytes", "published_bytes"),
+    *("held_ratio", "published_ratio", "metadata_percent"),
+)
 Codecs = tuple[Codec | None, Codec | None]
 
 
@@ -36,7 +40,7 @@ def memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, st
         rows.append(
             {"dataset": dataset, "arm": arm, "block_size": block_size, **found, "metadata_percent": percent},
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def scaling(parameters: Sequence[int] = (10**7, 10**8, 10**9, 10**10), block_size: int = 64) -> pd.DataFrame:

@@ -44,4 +44,5 @@ def explain(error: BaseException) -> str:
     if cause.validator == "required":
         missing = next(name for name in cause.validator_value if name not in cause.instance)
         return f"{place or 'the file'} lacks the key {missing!r}"
-    return f"{place} is {cause.instance!r}; accepted: {cause.schema.get('description', cause.message)}"
+    named = ", ".join(map(str, cause.validator_value)) if cause.validator == "enum" else cause.message
+    return f"{place} is {cause.instance!r}; accepted: {cause.schema.get('description', named)}"
