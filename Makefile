@@ -22,7 +22,7 @@ help:  ## this list
 	touch $@
 
 test: .venv/development  ## set up, then run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 reproduce: .venv/development  ## set up, then rebuild every table, figure and number at the default scale
 	$(BIN)/snakemake --cores $(CORES)

@@ -1,8 +1,12 @@
-"""What several test files share: real parameter shapes and gradients of realistic spread."""
+"""What several test files share: real parameter shapes, gradients of realistic spread, runs of the workflow."""
+
+import shutil
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from projects import TEST, Project
 
 from qlocaladam.models import ResNet18
 
@@ -31,3 +35,31 @@ def gradients(resnet_shapes):
             yield [torch.randn(s, generator=rng) * 10 ** (torch.rand(s, generator=rng) * 8 - 8) for s in resnet_shapes]
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, worker_id):
+    """The whole DAG at the test scale, really run, once for all test processes. Not to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "finished"
+    with FileLock(f"{folder}.lock"):
+        said = folder.with_suffix(".said")
+        if not said.exists():
+            project = Project.fresh(folder)
+            said.write_text(project.snakemake(*TEST))
+    project = Project(folder)
+    project.said = said.read_text()
+    return project
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A fresh copy of the project."""
+    return Project.fresh(tmp_path / "project")
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """Finished results that a test may change."""
+    shutil.copytree(finished.folder, tmp_path / "copy", symlinks=True)
+    return Project(tmp_path / "copy")

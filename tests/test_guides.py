@@ -13,13 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_workflow import ROOT, RUN, TEST, Project
+from projects import ROOT, RUN, TEST, Project
 
 BLOCK = re.compile(r"^([^\n]*)\n\n```(\w+)\n(.*?)^```$(?=(?:\n\nIt says `([^`]+)`)?)", re.MULTILINE | re.DOTALL)
 """The line before a block, its language, its text, and what a command says according to the line after it."""
 PROMISED = re.compile(r"`((?:results|paper/generated|figures)/(?:test|data)/[^`]+)`")
-
-pytestmark = pytest.mark.xdist_group("guides")
 
 
 class Reader:

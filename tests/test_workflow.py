@@ -13,74 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-ROOT = Path(__file__).parents[1]
-PARTS = ("Snakefile", "config.yaml", "workflow", "envs")
-RUN = "results/test/runs/dataset~cifar10/alpha~0.1/arm~{arm}/block_size~64/lr~0.001/seed~42/summary.json"
-
-pytestmark = pytest.mark.xdist_group("workflow")
-
-
-class Project:
-    """A copy of what the workflow needs, in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @classmethod
-    def fresh(cls, folder: Path) -> Project:
-        folder.mkdir(exist_ok=True)
-        for part in PARTS:
-            source = ROOT / part
-            (shutil.copytree if source.is_dir() else shutil.copy2)(source, folder / part)
-        (folder / "profiles").symlink_to("workflow/profiles")
-        for part in ("analysis", "paper"):
-            shutil.copytree(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
-        return cls(folder)
-
-    def snakemake(self, *arguments: str, ok: bool = True) -> str:
-        command = [sys.executable, "-m", "snakemake", *arguments]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        said = done.stdout + done.stderr
-        assert (done.returncode == 0) is ok, said
-        return said
-
-    def planned(self, *arguments: str) -> dict[str, int]:
-        """What a dry run would do: jobs by rule."""
-        said = self.snakemake("--dry-run", *arguments)
-        line = re.search(r"to do: (.*)", said)
-        if line is None:
-            assert "Nothing to be done" in said, said
-            return {}
-        return {rule: int(count) for count, rule in (pair.split() for pair in line[1].split(", "))}
-
-    def configure(self, change) -> None:
-        config = yaml.safe_load((self.folder / "config.yaml").read_text())
-        change(config)
-        (self.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory):
-    """The whole DAG at the test scale, really run."""
-    project = Project.fresh(tmp_path_factory.mktemp("finished") / "project")
-    project.said = project.snakemake("--config", "scale=test")
-    return project
-
-
-@pytest.fixture
-def project(tmp_path):
-    return Project.fresh(tmp_path / "project")
-
-
-@pytest.fixture
-def copy(finished, tmp_path):
-    """Finished results that a test may change."""
-    shutil.copytree(finished.folder, tmp_path / "copy", symlinks=True)
-    return Project(tmp_path / "copy")
-
-
-TEST = ("--config", "scale=test")
+from projects import ROOT, RUN, TEST
 
 
 @pytest.mark.parametrize("scale", ["test", "quick", "small", "paper"])
@@ -170,6 +103,32 @@ def test_another_learning_rate_of_an_arm_trains_that_arm_and_makes_what_shows_it
 def test_an_option_of_an_arm_trains_it_again(copy):
     copy.configure(lambda config: config["arms"]["variance-only"].update(options={"rounding": "floor"}))
     assert copy.planned(*TEST)["training_run"] == 2
+
+
+@pytest.fixture
+def copied(finished, project):
+    """Results of another machine: no data, no partitions, no record of how they were made, and older than the code."""
+    shutil.copytree(finished.folder / "results/test", project.folder / "results/test")
+    for part in ("partitions", "tables", "logs"):
+        shutil.rmtree(project.folder / "results/test" / part)
+    for path in project.folder.glob("results/**/*"):
+        os.utime(path, (1, 1))
+    return project
+
+
+def test_results_of_another_machine_are_shown_and_not_trained_again(copied):
+    planned = copied.planned("tables", "figures", "numbers", "analysis", *TEST)
+    assert not planned.keys() & {"training_run", "partition", "prepare", "distributions"}
+    assert (planned["table"], planned["figure"], planned["collect_numbers"]) == (12, 10, 1)
+
+
+def test_without_training_missing_runs_are_named(copied):
+    copied.snakemake("results/test/tables/lr_sensitivity.csv", *TEST, "train=false")
+    missing = RUN.format(arm="naive-int8")
+    (copied.folder / missing).unlink()
+    said = copied.snakemake("tables", *TEST, "train=false", ok=False)
+    assert f"train is false, and 1 of 41 runs are not there:\n  {missing}" in said
+    copied.snakemake("results/test/tables/c10-het.csv", *TEST, "train=false")
 
 
 def mistake(*path, value):
@@ -299,7 +258,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(project, tmp
 
 def test_jobs_get_the_threads_memory_time_and_gpus_of_their_scale(project):
     run = RUN.format(arm="fp32").replace("/test/", "/paper/")
-    said = project.snakemake("-n", "--quiet", "host", run, "--cores", "8", "--config", "scale=paper")
+    said = project.snakemake(run, "-n", "--quiet", "host", "--cores", "8", "--config", "scale=paper")
     block = said[said.index("training_run:") :]
     assert re.search(r"threads: 4\b", block)
     assert re.search(r"mem_mb=16000\b", block)

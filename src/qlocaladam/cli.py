@@ -101,8 +101,7 @@ def _analyse_memory(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import footprint
     from qlocaladam.models import PAPER_MODELS
 
-    wanted = [(dataset, arm, int(block)) for dataset, arm, block in (text.split(":") for text in arguments.wanted)]
-    known = [place for place in wanted if place[0] in PAPER_MODELS]  # the paper has no model for data of your own
+    known = [place for place in arguments.wanted if place[0] in PAPER_MODELS]  # data of your own have no model there
     return {"memory.csv": footprint.memory(arguments.arms, known)}
 
 
@@ -182,6 +181,41 @@ def _numbers(arguments: argparse.Namespace) -> None:
     collected = numbers.collect(arguments.spec, read_runs(arguments.runs), dict(arguments.file))
     _write_text(arguments.json, numbers.as_json(collected))
     _write_text(arguments.tex, numbers.as_latex(collected))
+
+
+def _claims(arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import claims
+
+    numbers = json.loads((arguments.numbers or Path("results", arguments.scale, "numbers.json")).read_text())
+    verdicts = claims.judge(claims.load(arguments.published), numbers, arguments.scale)
+    print(claims.summary(verdicts))
+    if arguments.csv:
+        _write_text(arguments.csv, _csv(verdicts))
+    if arguments.counts:
+        _write_text(arguments.counts, claims.counts_latex(verdicts, arguments.scale))
+    if arguments.disagreements:
+        _write_text(arguments.disagreements, claims.disagreements_latex(verdicts, arguments.scale))
+    if arguments.macros:
+        _write_text(arguments.macros, claims.macros(verdicts))
+
+
+def _page(arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import page
+
+    _write_text(arguments.out, arguments.page(page, arguments))
+
+
+def _page_of_table(page: Any, arguments: argparse.Namespace) -> Any:
+    return page.table_html(arguments.spec, arguments.table)
+
+
+def _page_of_ledger(page: Any, arguments: argparse.Namespace) -> Any:
+    return page.ledger_html(page.read_claims(arguments.claims), arguments.scale)
+
+
+def _page_of_results(page: Any, arguments: argparse.Namespace) -> Any:
+    shown = ({path.stem: path for path in paths} for paths in (arguments.tables, arguments.figures))
+    return page.results_markdown(arguments.spec, *shown, arguments.numbers, arguments.claims, arguments.out.parent)
 
 
 def _csv(frame: Any) -> str:
@@ -341,7 +375,7 @@ def _analyse_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
                 metavar="JSON",
                 help="arms, as in config.yaml",
             )
-            kind.add_argument("--wanted", nargs="+", required=True, metavar="DATASET:ARM:BLOCK_SIZE")
+            kind.add_argument("--wanted", type=_place, nargs="+", required=True, metavar="DATASET:ARM:BLOCK_SIZE")
         elif name == "participation":
             kind.add_argument("--clients", type=Path, required=True, metavar="FILE", help="clients.csv")
         elif name == "significance":
@@ -350,6 +384,13 @@ def _analyse_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
             _add_data_arguments(kind, required=True)
             _add_model_arguments(kind)
     return _analyse
+
+
+def _place(text: str) -> tuple[str, str, int]:
+    parts = text.split(":")
+    if len(parts) != 3 or not parts[2].isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form DATASET:ARM:BLOCK_SIZE")
+    return parts[0], parts[1], int(parts[2])
 
 
 def _pair(text: str) -> tuple[str, Path]:
@@ -412,6 +453,53 @@ def _numbers_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
     return _numbers
 
 
+def _claims_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    parser.add_argument("--scale", default="quick", metavar="NAME", help="whose results are judged (default: quick)")
+    parser.add_argument(
+        "--published",
+        type=Path,
+        default=Path("paper/published.yaml"),
+        metavar="FILE",
+        help="what the paper prints (default: paper/published.yaml)",
+    )
+    parser.add_argument(
+        "--numbers", type=Path, metavar="FILE", help="what was computed (default: results/<scale>/numbers.json)"
+    )
+    for name, text in (
+        ("csv", "every verdict"),
+        ("counts", "a LaTeX table of the counts"),
+        ("disagreements", "LaTeX tables of what does not agree"),
+        ("macros", "LaTeX macros"),
+    ):
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write {text} to this file, too")
+    return _claims
+
+
+def _page_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    kinds = parser.add_subparsers(title="pages", required=True, metavar="PAGE")
+    for name, function, text in (
+        ("table", _page_of_table, "a table as HTML"),
+        ("ledger", _page_of_ledger, "the ledger of claims as HTML, with filters"),
+        ("results", _page_of_results, "everything in short as Markdown, with pictures"),
+    ):
+        kind = kinds.add_parser(name, help=text, description=text)
+        kind.set_defaults(page=function)
+        kind.add_argument("--out", "-o", type=Path, required=True, metavar="FILE", help="the file to write")
+        if name != "ledger":
+            _add_spec_argument(kind)
+        if name == "table":
+            kind.add_argument("--table", type=Path, required=True, metavar="FILE.csv")
+        else:
+            kind.add_argument("--claims", type=Path, required=True, metavar="FILE.csv")
+        if name == "ledger":
+            kind.add_argument("--scale", required=True, metavar="NAME")
+        if name == "results":
+            kind.add_argument("--numbers", type=Path, required=True, metavar="FILE.json")
+            kind.add_argument("--tables", type=Path, nargs="+", required=True, metavar="FILE.csv")
+            kind.add_argument("--figures", type=Path, nargs="+", required=True, metavar="FILE.png")
+    return _page
+
+
 COMMANDS = {
     "memory": (
         _memory_command,
@@ -464,6 +552,18 @@ COMMANDS = {
         "every number that a text quotes",
         "Collect numbers from finished runs and analyses, each with the file it came from, as LaTeX and JSON.",
         "snakemake numbers",
+    ),
+    "claims": (
+        _claims_command,
+        "what holds of what the paper prints, what does not, what was not tried",
+        "Compare each number and claim of the paper with what was computed, and print a summary by kind and verdict.",
+        "python -m qlocaladam claims --scale quick",
+    ),
+    "page": (
+        _page_command,
+        "pages for people: a table, the ledger, a summary",
+        "Write HTML for the report or a Markdown summary from finished results. The rules of the workflow call this.",
+        "snakemake pages",
     ),
 }
 

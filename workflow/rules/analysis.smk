@@ -145,8 +145,7 @@ rule significance:
 
 rule distributions:
     input:
-        data=lambda wildcards: data_file(wildcards.dataset),
-        code=code("analysis/distributions"),
+        data=lambda wildcards: settled(wildcards.dataset, data_file(wildcards.dataset)),
     output:
         [f"{RESULTS}/analysis/distributions/{{dataset}}/{name}" for name in DISTRIBUTIONS],
     log:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 from snakemake.utils import Paramspace, min_version, validate
 
-from qlocaladam.paper import grid
+from qlocaladam.paper import claims, grid, page
 from qlocaladam.paper.configuration import explain, refuse_repeated_keys
 from qlocaladam.paper.progress import listen
 
@@ -20,9 +21,8 @@ min_version("9.0")
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
 # On the command line only True and False are read as such; true and false mean the same.
-for group in grid.GROUPS:
-    word = str(config.get(group)).lower()
-    config[group] = {"true": True, "false": False}.get(word, config.get(group))
+for key in (*grid.GROUPS, "train"):
+    config[key] = {"true": True, "false": False}.get(str(config.get(key)).lower(), config.get(key))
 
 try:
     for path in workflow.configfiles:
@@ -57,6 +57,10 @@ EXACT_FILES = [
     "sampling.json",
     "steps.csv",
 ]
+NO_TEX = (
+    "The paper needs TeX: apt-get install --no-install-recommends latexmk texlive-latex-recommended texlive-science "
+    "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
+)
 PICTURES = ["rulegraph.svg", "convergence_cifar10.png", "component_ablation.png"]
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
 TABLE_FILES = {
@@ -78,10 +82,26 @@ PROBED = [
 
 wildcard_constraints:
     **{name: r"[^/~]+" for name in SPACE.columns},
+    table="|".join(config["tables"]),
+    figure="|".join(config["figures"]),
 
 
 def data_file(dataset):
     return f"results/data/{SIZE['datasets'][dataset]['data']}.npz"
+
+
+def partition_file(place):
+    return f"{RESULTS}/partitions/dataset~{place.dataset}/alpha~{place.alpha}/seed~{place.seed}.npz"
+
+
+def settled(dataset, file):
+    """An input whose date says nothing. Data that are fixed by hash are the same whenever they were prepared, so results
+    that were copied in from another machine stay as they are; a file of one's own may change."""
+    return file if SIZE["datasets"][dataset]["data"] in config["sources"] else ancient(file)
+
+
+def partition_flags(dataset):
+    return as_flags({"clients": config["clients"], **subset_options(dataset)})
 
 
 def data_source(wildcards):
@@ -130,12 +150,20 @@ def folders(files):
 
 def named(files):
     """NAME=PATH for each named input that is not a run."""
-    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "code")]
+    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "histories", "code")]
 
 
 def code(*modules):
     """Files of the package whose change makes a result be made again; those that train are not among them."""
     return [f"src/qlocaladam/{module}.py" for module in modules]
+
+
+if not config["train"]:
+    missing = [file for file in run_files(SPACE.dataframe) if not Path(file).exists()]
+    if missing:
+        logger.warning(
+            "\n  ".join([f"train is false, and {len(missing)} of {len(SPACE.dataframe)} runs are not there:", *missing])
+        )
 
 
 def probe_options(dataset):

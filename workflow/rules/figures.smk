@@ -12,7 +12,12 @@ rule figure:
         code=code("paper/figures", "paper/style", "paper/runs"),
     output:
         pdf=f"{FIGURES}/{{figure}}.pdf",
-        png=f"{FIGURES}/{{figure}}.png",
+        png=report(
+            f"{FIGURES}/{{figure}}.png",
+            caption="../report/figure.rst",
+            category=lambda wildcards: page.numbered(page.section(config["figures"][wildcards.figure])),
+            labels={"result": "Figure {figure}"},
+        ),
     log:
         f"{RESULTS}/logs/figures/{{figure}}.log",
     benchmark:

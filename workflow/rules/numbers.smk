@@ -11,6 +11,7 @@ rule collect_numbers:
     input:
         **number_files(),
         runs=run_files(SPACE.dataframe),
+        histories=run_files(SPACE.dataframe, "history.csv"),
         code=code("paper/numbers", "paper/runs"),
     output:
         tex=f"{LATEX}/numbers.tex",

@@ -3,10 +3,7 @@
 
 rule partitions:
     input:
-        [
-            f"{RESULTS}/partitions/dataset~{row.dataset}/alpha~{row.alpha}/seed~{row.seed}.npz"
-            for row in GRID[["dataset", "alpha", "seed"]].drop_duplicates().itertuples()
-        ],
+        [partition_file(row) for row in GRID[["dataset", "alpha", "seed"]].drop_duplicates().itertuples()],
         f"{EXACT}/clients.csv",
         f"{EXACT}/heterogeneity.csv",
 
@@ -27,7 +24,7 @@ rule partition:
         mem_mb=1000,
         runtime=5,
     params:
-        flags=lambda wildcards: as_flags({"clients": config["clients"], **subset_options(wildcards.dataset)}),
+        flags=lambda wildcards: partition_flags(wildcards.dataset),
     shell:
         "python -m qlocaladam partition --data {input.data} --alpha {wildcards.alpha} --seed {wildcards.seed} "
         "{params.flags} --out {output} > {log} 2>&1"

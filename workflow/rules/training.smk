@@ -6,29 +6,32 @@ rule train:
         run_files(SPACE.dataframe),
 
 
-rule training_run:
-    input:
-        data=lambda wildcards: data_file(wildcards.dataset),
-        partition=f"{RESULTS}/partitions/dataset~{{dataset}}/alpha~{{alpha}}/seed~{{seed}}.npz",
-    output:
-        history=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/history.csv",
-        settings=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/settings.json",
-        timings=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timings.csv",
-        summary=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/summary.json",
-    log:
-        f"{RESULTS}/logs/runs/{SPACE.wildcard_pattern}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/runs/{SPACE.wildcard_pattern}.tsv"
-    conda:
-        "../../envs/environment.yaml"
-    threads: SIZE["resources"]["threads"]
-    resources:
-        mem_mb=SIZE["resources"]["mem_mb"],
-        runtime=SIZE["resources"]["runtime"],
-        gpu=SIZE["resources"]["gpu"],
-    params:
-        flags=training_flags,
-        folder=subpath(output.summary, parent=True),
-    shell:
-        "python -m qlocaladam train --data {input.data} --partition {input.partition} --out {params.folder} "
-        "--threads {threads} {params.flags} > {log} 2>&1"
+if config["train"]:
+
+    rule training_run:
+        input:
+            data=lambda wildcards: settled(wildcards.dataset, data_file(wildcards.dataset)),
+            partition=lambda wildcards: settled(wildcards.dataset, partition_file(wildcards)),
+        output:
+            history=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/history.csv",
+            settings=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/settings.json",
+            timings=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timings.csv",
+            summary=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/summary.json",
+        log:
+            f"{RESULTS}/logs/runs/{SPACE.wildcard_pattern}.log",
+        benchmark:
+            f"{RESULTS}/benchmarks/runs/{SPACE.wildcard_pattern}.tsv"
+        conda:
+            "../../envs/environment.yaml"
+        threads: SIZE["resources"]["threads"]
+        resources:
+            mem_mb=SIZE["resources"]["mem_mb"],
+            runtime=SIZE["resources"]["runtime"],
+            gpu=SIZE["resources"]["gpu"],
+        params:
+            flags=training_flags,
+            dealt=lambda wildcards: partition_flags(wildcards.dataset),
+            folder=subpath(output.summary, parent=True),
+        shell:
+            "python -m qlocaladam train --data {input.data} --partition {input.partition} --out {params.folder} "
+            "--threads {threads} {params.flags} > {log} 2>&1"

@@ -356,7 +356,7 @@ def _headline(quantiles: pd.DataFrame, shape: pd.DataFrame) -> dict[str, Row]:
     of = quantiles[quantiles["layer"] == "all"].set_index("state").T
     bell = shape[shape["layer"] == "all"].set_index("what").T
     momentum, variance = of["momentum"], of["variance"]
-    form, bounds = ["skewness", "ks_distance"], [f"within_{bound}" for bound in BOUNDS]
+    form, bounds = ["skewness", "excess_kurtosis", "ks_distance"], [f"within_{bound}" for bound in BOUNDS]
     span = ["orders_of_magnitude", "min_positive", "max", "zero_fraction", "below_offset"]
     numbers = {
         "variance": {**variance[span], **bell["log10 variance"][form].add_prefix("log10_")},

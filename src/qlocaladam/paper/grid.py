@@ -51,9 +51,9 @@ def _places(config: Config, experiment: Config) -> Iterable[dict[str, str]]:
                 "dataset": dataset,
                 "alpha": text(alpha),
                 "arm": arm,
-                "block_size": str(block_size),
+                "block_size": str(int(block_size)),
                 "lr": text(lr),
-                "seed": str(seed),
+                "seed": str(int(seed)),
             }
 
 
@@ -74,9 +74,9 @@ def _word(name: str, value: object) -> str:
     return text(value) if name in ("alpha", "lr") else str(value)
 
 
-def training(config: Config, dataset: str, scale: str | None = None) -> dict[str, Any]:
-    """The options of `train` for a data set at a scale."""
-    size = config["scales"][scale or config["scale"]]
+def training(config: Config, dataset: str) -> dict[str, Any]:
+    """The options of `train` for a data set at the chosen scale."""
+    size = config["scales"][config["scale"]]
     return {**size["training"], **size["datasets"][dataset].get("training", {})}
 
 
@@ -93,14 +93,23 @@ def check(config: Config) -> None:
         _known(f"{key}: dataset", as_list(experiment["dataset"]), config["datasets"])
         _known(f"{key}: arm", as_list(experiment["arm"]), config["arms"])
         _known(f"{key}: dataset at scale {config['scale']}", as_list(experiment["dataset"]), scale["datasets"])
-    grid = expand({**config, **dict.fromkeys(GROUPS, True)})
     for part in ("tables", "figures"):
         for name, entry in config[part].items():
-            for place, selection in _selections(entry):
-                key = f"{part}, {name}{place}"
-                _known(f"{key}: experiments", selection["experiments"], names)
-                if selected(grid, selection).empty:
-                    raise ValueError(f"{key}: where {selection['where']} selects none of the runs of its experiments")
+            _check_entry(config, f"{part}, {name}", entry, names)
+
+
+def _check_entry(config: Config, key: str, entry: Config, names: list[str]) -> None:
+    """Whether a table or a figure has something to show. One of a group is looked at as if that were on."""
+    datasets = entry.get("where", {}).get("dataset", [])
+    _known(f"{key}: where: dataset", as_list(datasets), config["datasets"])
+    if entry["kind"] == "distributions" and not isinstance(datasets, str):
+        raise ValueError(f"{key}: where: dataset is {datasets!r}; accepted: one of {', '.join(config['datasets'])}")
+    grid = expand({**config, **({entry["group"]: True} if "group" in entry else {})})
+    for place, selection in _selections(entry):
+        _known(f"{key}{place}: experiments", selection["experiments"], names)
+        if selected(grid, selection).empty:
+            where = selection.get("where", {})
+            raise ValueError(f"{key}{place}: where {where} selects none of the runs of its experiments that are on")
 
 
 GROUPS = ("controls",)

@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from qlocaladam.paper.runs import collapsed
+from qlocaladam.paper.latex import NONE, escape
+from qlocaladam.paper.runs import collapsed, read_histories
 
 BASELINE = "fp32"
+METHOD = "q-localadam"
+ANALYSES = (
+    *("memory", "scaling", "heterogeneity", "clients", "sampling", "steps"),
+    *("precision_summary", "precision_by_decade"),
+)
+"""Those that must be there. `significance.<table>` and `distributions.<dataset>` may be, as often as there are any."""
+NUMBER = re.compile(r"(<?)([+-]?)([\d.,]+)(?:e([+-]\d+))?")
 Row = Mapping[str, Any]
 Files = Mapping[str, Path]
+Form = str | Callable[[Any], str]
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number, how it is written, and where it came from."""
+    """A number, how it is written, and the file it came from, or those, with a comma between them."""
 
     name: str
     value: float | int | str | None
@@ -33,24 +44,33 @@ class Number:
     file: str
 
 
-def plain(value: Any, form: str) -> str:
-    """A number in the given form; a dash for what is not defined."""
-    missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "--" if missing else format(value, form)
+def p_value(value: float) -> str:
+    """Two significant digits; of what is below 0.0001 only that."""
+    return "<0.0001" if value < 0.0001 else f"{value:#.2g}"
 
 
-def p_value(value: Any) -> str:
-    """Two significant digits, as far as four decimals go."""
-    if value is None or math.isnan(value):
-        return "--"
-    return "<0.0001" if value < 0.0001 else f"{value:.2g}"
+def whole(value: float) -> str:
+    """Rounded as people do: 32.5 is 33."""
+    return f"{math.floor(value + 0.5):,d}"
+
+
+def truncated(value: float) -> str:
+    """Cut to a whole number, as the paper and the tables do with deviations of sample counts."""
+    return f"{int(value):,d}"
 
 
 def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[Number]:
     """Every number. `spec` has the scale and the grid's defaults; `files` the analyses by name."""
+    if runs.empty:
+        raise ValueError("runs: numbers need training runs, got none")
+    for name in ANALYSES:
+        if name not in files:
+            raise ValueError(f"files: {name!r} is missing; needed are {', '.join(ANALYSES)}")
     numbers = [
         *_of_runs(spec["defaults"], runs),
-        *_of_settings(spec["scale"], runs),
+        *_of_leads(spec["defaults"], runs),
+        *_of_spreads(spec["defaults"], runs),
+        *_of_settings(spec, runs),
         *_of_memory(files["memory"]),
         *_of_scaling(files["scaling"]),
         *_of_partitions(files["heterogeneity"], files["clients"]),
@@ -63,16 +83,23 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
             numbers += _of_significance(path)
         elif kind == "distributions":
             numbers += _of_distributions(which, path)
-    names = [number.name for number in numbers]
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise ValueError(f"numbers with one name: {', '.join(sorted(repeated))}")
-    return numbers
+    return _once([*numbers, *_of_gains(numbers)])
+
+
+def _once(numbers: Iterable[Number]) -> list[Number]:
+    """Two tables may test the same seeds; what is found twice must be the same."""
+    found: dict[str, Number] = {}
+    for number in numbers:
+        first = found.setdefault(number.name, number)
+        if first.value != number.value:
+            both = " and ".join(f"{n.value} of {n.file}" for n in (first, number))
+            raise ValueError(f"two numbers have the name {number.name!r}: {both}")
+    return list(found.values())
 
 
 def as_json(numbers: Iterable[Number]) -> str:
     content = {number.name: {k: v for k, v in asdict(number).items() if k != "name"} for number in numbers}
-    return json.dumps(content, indent=1) + "\n"
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def as_latex(numbers: Iterable[Number]) -> str:
@@ -86,91 +113,166 @@ def as_latex(numbers: Iterable[Number]) -> str:
 
 
 def _latex(text: str) -> str:
-    """A minus that is one, powers of ten, and nothing that LaTeX reads as a command."""
-    if text == "--":
-        return text
-    text = re.sub(r"^-", "$-$", text.replace("_", r"\_").replace("%", r"\%").replace("<", "$<$"))
-    return re.sub(r"e([+-]\d+)$", lambda match: rf"$\times 10^{{{int(match[1])}}}$", text)
+    """Right in a sentence and in a formula: a minus that is one, powers of ten, commas that only group."""
+    match = NUMBER.fullmatch(text)
+    if not match:
+        return escape(text)
+    less, sign, digits, exponent = match.groups()
+    less, sign = (rf"\ensuremath{{{symbol}}}" if symbol in ("<", "-") else symbol for symbol in (less, sign))
+    power = rf"\ensuremath{{{{}}\times 10^{{{int(exponent)}}}}}" if exponent else ""
+    return f"{less}{sign}{digits.replace(',', '{,}')}{power}"
 
 
-def _cells(prefix: str, row: Row, forms: Mapping[str, str | Callable[[Any], str]], file: object) -> Iterator[Number]:
+def _number(name: str, value: Any, form: Form, *files: object) -> Number:
+    """A number in the given form; a dash for what is not defined."""
+    value = None if pd.isna(value) else value
+    text = NONE if value is None else form(value) if callable(form) else format(value, form)
+    return Number(name, value, text, ", ".join(map(str, files)))
+
+
+def _cells(prefix: str, row: Row, forms: Mapping[str, Form], file: object) -> Iterator[Number]:
     for column, form in forms.items():
-        value = row[column]
-        value = None if isinstance(value, float) and math.isnan(value) else value
-        text = form(value) if callable(form) else plain(value, form)
-        yield Number(f"{prefix}/{column}", value, text, str(file))
+        yield _number(f"{prefix}/{column}", row[column], form, file)
 
 
 def _run_name(defaults: Row, run: Row) -> str:
     parts = [run["dataset"], run["alpha"], run["arm"]]
-    parts += [f"{name}={run[name]:g}" for name in ("block_size", "lr", "seed") if run[name] != defaults[name]]
+    parts += [f"{name}={run[name]}" for name in ("block_size", "lr", "seed") if run[name] != defaults[name]]
     return "/".join(parts)
 
 
+def _summary(run: Row) -> str:
+    return f"{run['folder']}/summary.json"
+
+
 def _of_runs(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
-    """Best and final accuracy, and how far both are from FP32 and from the same arm at the defaults."""
+    """What each run reached, what its optimizer held, and how far it is from other arms and from the defaults."""
     rows = runs.to_dict("records")
     for run in rows:
-        name, file = _run_name(defaults, run), f"{run['folder']}/summary.json"
-        yield Number(f"best/{name}", run["best"], plain(run["best"], ".2f"), file)
-        yield Number(f"final/{name}", run["final"], plain(run["final"], ".2f"), file)
-        yield Number(f"best_round/{name}", run["best_round"], str(run["best_round"]), file)
-        for kind, other in (
-            ("over_fp32", _counterpart(rows, run)),
-            ("over_default", _at_defaults(defaults, rows, run)),
-        ):
-            if other is not None and other is not run:
-                for metric in ("best", "final"):
-                    gap = run[metric] - other[metric]
-                    yield Number(f"{metric}_{kind}/{name}", gap, plain(gap, "+.2f"), file)
-    for (dataset, alpha, arm), group in runs[runs["seed"] == defaults["seed"]].groupby(
-        ["dataset", "alpha", "arm"], sort=False
-    ):
-        for axis in ("block_size", "lr"):
-            other_axis = "lr" if axis == "block_size" else "block_size"
-            line = group[group[other_axis] == defaults[other_axis]]
-            if len(line) > 1:
-                for metric in ("best", "final"):
-                    spread = float(line[metric].max() - line[metric].min())
-                    file = str(Path(line["folder"].iloc[0]).parents[2])
-                    yield Number(f"{metric}_spread/{axis}/{dataset}/{alpha}/{arm}", spread, f"{spread:.2f}", file)
+        name, file = _run_name(defaults, run), _summary(run)
+        for metric, form in (("best", ".2f"), ("final", ".2f"), ("best_round", "d")):
+            yield _number(f"{metric}/{name}", run[metric], form, file)
+        yield _number(f"final_over_best/{name}", run["final"] - run["best"], "+z.2f", file)
+        for layout in ("held", "published"):
+            yield _number(f"{layout}_mb/{name}", run[f"{layout}_bytes"] / 1e6, ".2f", file)
+        for kind, other in _compared(defaults, rows, run).items():
+            for metric in ("best", "final"):
+                gap = run[metric] - other[metric]
+                yield _number(f"{metric}_over_{kind}/{name}", gap, "+z.2f", file, _summary(other))
 
 
-def _counterpart(rows: list[dict[str, Any]], run: Row) -> Row | None:
-    """FP32 on the same data with the same seed, at the defaults if not at the run's own learning rate."""
-    same = [r for r in rows if r["arm"] == BASELINE and all(r[k] == run[k] for k in ("dataset", "alpha", "seed"))]
-    return next((r for r in same if r["lr"] == run["lr"]), same[0] if same else None)
+def _compared(defaults: Row, rows: list[dict[str, Any]], run: Row) -> dict[str, Row]:
+    """What a run is compared with: FP32, Q-LocalAdam where it is neither, its own arm at the defaults."""
+    arms = [BASELINE] if run["arm"] in (BASELINE, METHOD) else [BASELINE, METHOD]
+    found = {arm: _counterpart(defaults, rows, run, arm) for arm in arms}
+    found["default"] = next((r for r in _same(rows, run, run["arm"]) if _is_at(defaults, r)), None)
+    return {kind: other for kind, other in found.items() if other is not None and other is not run}
 
 
-def _at_defaults(defaults: Row, rows: list[dict[str, Any]], run: Row) -> Row | None:
-    same = (r for r in rows if all(r[k] == run[k] for k in ("dataset", "alpha", "arm", "seed")))
-    return next((r for r in same if all(r[k] == defaults[k] for k in ("block_size", "lr"))), None)
+def _same(rows: list[dict[str, Any]], run: Row, arm: str) -> list[dict[str, Any]]:
+    return [r for r in rows if r["arm"] == arm and all(r[k] == run[k] for k in ("dataset", "alpha", "seed"))]
 
 
-def _of_settings(scale: str, runs: pd.DataFrame) -> Iterator[Number]:
-    yield Number("scale", scale, scale, "config.yaml")
-    yield Number("runs/all", len(runs), str(len(runs)), "config.yaml")
-    for what, count in (("diverged", int(runs["diverged"].sum())), ("collapsed", int(collapsed(runs).sum()))):
-        yield Number(f"runs/{what}", count, str(count), "config.yaml")
-    forms = {"rounds": "d", "clients": "d", "clients_per_round": "d", "epochs": "d", "batch_size": "d", "width": "d"}
-    forms |= {"image_size": "d", "classes": "d", "parameters": ",d", "training_images": ",d", "test_images": ",d"}
+def _is_at(wanted: Row, run: Row) -> bool:
+    return all(run[k] == wanted[k] for k in ("block_size", "lr"))
+
+
+def _counterpart(defaults: Row, rows: list[dict[str, Any]], run: Row, arm: str) -> Row | None:
+    """An arm on the same data with the same seed, at the run's own learning rate if it has that, or at the defaults."""
+
+    def nearness(other: Row) -> tuple[bool, ...]:
+        return tuple(other[k] == wanted[k] for wanted in (run, defaults) for k in ("lr", "block_size"))
+
+    return max(_same(rows, run, arm), key=nearness, default=None)
+
+
+def _of_leads(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
+    """From which round on a run is above FP32 until the end: none where it is not above at the end."""
+    rows = runs.to_dict("records")
+    for run in rows:
+        other = _counterpart(defaults, rows, run, BASELINE)
+        if other is not None and run["arm"] != BASELINE:
+            pair = [read_histories(pd.DataFrame([r])).set_index("round")["accuracy"] for r in (run, other)]
+            files = (f"{r['folder']}/history.csv" for r in (run, other))
+            yield _number(f"above_fp32_from/{_run_name(defaults, run)}", _lead(*pair), "d", *files)
+
+
+def _lead(own: pd.Series, other: pd.Series) -> int | None:
+    """A run that diverged has no rounds after that: it is not above, and nothing is above it."""
+    above = pd.concat([own, other], axis=1, keys=["own", "other"]).eval("own > other")
+    behind = above.index[~above]
+    if len(behind) == 0:
+        return int(above.index[0])
+    return None if behind[-1] == above.index[-1] else int(behind[-1]) + 1
+
+
+def _of_spreads(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
+    """How far an arm's accuracies lie apart over block sizes and over learning rates, all else at the defaults."""
+    for axis, fixed in (("block_size", "lr"), ("lr", "block_size")):
+        usual = runs[(runs["seed"] == defaults["seed"]) & (runs[fixed] == defaults[fixed])]
+        for cell, line in usual.groupby(["dataset", "alpha", "arm"], sort=False):
+            for metric in ("best", "final") if len(line) > 1 else ():
+                low, *_, high = line.sort_values(metric, kind="stable").to_dict("records")
+                spread, files = high[metric] - low[metric], (_summary(low), _summary(high))
+                yield _number(f"{metric}_spread/{axis}/{'/'.join(cell)}", spread, ".2f", *files)
+
+
+def _of_gains(numbers: Iterable[Number]) -> Iterator[Number]:
+    """The least and the greatest of an arm's differences from FP32 over alphas, all else at the defaults."""
+    gains: dict[str, list[Number]] = {}
+    for number in numbers:
+        kind, *place = number.name.split("/")
+        if kind == "best_over_fp32" and len(place) == 3:  # what is not at the defaults has a longer name
+            gains.setdefault(f"{place[0]}/{place[2]}", []).append(number)
+    for name, line in gains.items():
+        for which, choose in (("min", min), ("max", max)) if len(line) > 1 else ():
+            chosen = choose(line, key=attrgetter("value"))
+            yield replace(chosen, name=f"best_over_fp32_{which}/{name}")
+
+
+def _of_settings(spec: Row, runs: pd.DataFrame) -> Iterator[Number]:
+    yield Number("scale", spec["scale"], spec["scale"], "config.yaml")
+    for name in ("alpha", "block_size", "lr", "seed"):
+        yield _number(f"setting/{name}", spec["defaults"][name], str, "config.yaml")
+    yield _number("runs/all", len(runs), "d", "config.yaml")
+    for what, which in (("diverged", runs["diverged"]), ("collapsed", collapsed(runs))):
+        yield _number(f"runs/{what}", int(which.sum()), "d", os.path.commonpath(runs["folder"].tolist()))
+    forms = dict.fromkeys(("rounds", "clients", "clients_per_round", "epochs", "batch_size", "width"), "d")
+    forms |= {"image_size": "d", "classes": "d", "training_images": ",d", "test_images": ",d", "chance": ".2f"}
     for dataset, group in runs.groupby("dataset", sort=False):
-        run = group.iloc[0].to_dict()
-        file = f"{run['folder']}/settings.json"
-        yield from _cells(f"setting/{dataset}", {name: int(run[name]) for name in forms}, forms, file)
-        yield Number(f"setting/{dataset}/chance", 100 / run["classes"], f"{100 / run['classes']:.2f}", file)
+        run = {**group.to_dict("records")[0], "chance": 100 / group["classes"].iloc[0]}
+        yield from _cells(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json")
+        yield from _cells(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run))
 
 
 def _of_memory(path: Path) -> Iterator[Number]:
+    """At the size of the paper's models. A client holds the model, in FP32, beside the optimizer's states."""
     forms = {"fp32_mb": ".2f", "held_mb": ".2f", "published_mb": ".2f", "model_mb": ".1f", "client_fp32_mb": ".1f"}
-    forms |= {"parameters": ",d", "held_ratio": ".2f", "published_ratio": ".2f", "metadata_percent": ".1f"}
-    for row in pd.read_csv(path).to_dict("records"):
-        row |= {
-            name.replace("bytes", "mb"): row[name] / 1e6 for name in ("fp32_bytes", "held_bytes", "published_bytes")
-        }
-        row["model_mb"] = 4 * row["parameters"] / 1e6
-        row["client_fp32_mb"] = 12 * row["parameters"] / 1e6
+    forms |= {"parameters": ",d", "parameters_millions": ".1f", "held_ratio": ".2f", "published_ratio": ".2f"}
+    forms |= {f"{layout}_bytes_per_parameter": ".2f" for layout in ("held", "published")}
+    forms |= {f"{layout}_over_{METHOD}": ".2f" for layout in ("held", "published")}
+    forms |= {"client_fp32_ratio": ".0f", "metadata_percent": ".1f", "metadata_of_codes_percent": ".2f"}
+    for row in _with_ratios(pd.read_csv(path)).to_dict("records"):
         yield from _cells(f"memory/{row['dataset']}/{row['arm']}/{row['block_size']}", row, forms, path)
+
+
+def _with_ratios(table: pd.DataFrame) -> pd.DataFrame:
+    count, method = table["parameters"], table[table["arm"] == METHOD].set_index(["dataset", "block_size"])
+    places = pd.MultiIndex.from_frame(table[["dataset", "block_size"]])
+    for layout in ("fp32", "held", "published"):
+        size = table[f"{layout}_bytes"]
+        table[f"{layout}_mb"] = size / 1e6
+        table[f"{layout}_bytes_per_parameter"] = size / count
+        table[f"{layout}_over_{METHOD}"] = size / method[f"{layout}_bytes"].reindex(places).to_numpy()
+    table["parameters_millions"] = count / 1e6
+    table["model_mb"] = 4 * count / 1e6
+    table["client_fp32_mb"] = table["model_mb"] + table["fp32_mb"]
+    table["client_fp32_ratio"] = table["client_fp32_mb"] / table["model_mb"]
+    metadata = table["metadata_percent"] * table["held_bytes"] / 100
+    codes = table["held_bytes"] - metadata
+    # A state in FP32 is no code: only where a value of both states takes a byte or less is the rest all codes.
+    table["metadata_of_codes_percent"] = (100 * metadata / codes).where(codes <= 2 * count)
+    return table
 
 
 def _of_scaling(path: Path) -> Iterator[Number]:
@@ -181,19 +283,28 @@ def _of_scaling(path: Path) -> Iterator[Number]:
 
 
 def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
-    forms = {"dominant_percent": ".1f", "published_percent": ".1f", "ratio": ".1f", "sample_std": ",.0f"}
+    """Of each partition and of each of its clients; `ratio` is to a uniform distribution over the classes."""
+    forms: dict[str, Form] = {f"{name}_percent": ".1f" for name in ("dominant", "published")}
+    forms |= {"ratio": ".1f", "published_ratio": ".1f", "sample_std": truncated, "clients": "d"}
     forms |= {"samples": ",d", "dropped": ",d", "min_samples": ",d", "max_samples": ",d"}
-    for row in pd.read_csv(overview, dtype={"alpha": str}).to_dict("records"):
+    partitions = pd.read_csv(overview, dtype={"alpha": str})
+    for row in partitions.to_dict("records"):
         yield from _cells(f"partition/{row['dataset']}/{row['alpha']}", row, forms, overview)
-    forms = {"samples": ",d", "dominant": "d", "dominant_name": "s", "dominant_percent": ".1f"}
-    for row in pd.read_csv(clients, dtype={"alpha": str, "dominant_name": str}).to_dict("records"):
-        yield from _cells(f"client/{row['dataset']}/{row['alpha']}/{row['client']}", row, forms, clients)
+    held = pd.read_csv(clients, dtype={"alpha": str, "dominant": "Int64", "dominant_name": str})
+    held = held.merge(partitions, on=["dataset", "alpha"], suffixes=("", "_mean"))
+    held["ratio"] *= held["dominant_percent"] / held["dominant_percent_mean"]
+    forms = {"samples": ",d", "classes": "d", "dominant": "d", "dominant_name": "s", "dominant_percent": ".1f"}
+    for row in held.to_dict("records"):
+        name = f"client/{row['dataset']}/{row['alpha']}/{row['client']}"
+        yield from _cells(name, row, {**forms, "ratio": ".1f"}, clients)
+    for (dataset, alpha), highest in held.groupby(["dataset", "alpha"], sort=False)["dominant_percent"].max().items():
+        yield _number(f"partition/{dataset}/{alpha}/highest_dominant_percent", highest, ".1f", clients)
 
 
 def _of_participation(sampling: Path, steps: Path) -> Iterator[Number]:
-    forms = {"mean": ".1f", "std": ".1f", "min": "d", "max": "d"}
+    forms: dict[str, Form] = {"mean": ".1f", "std": ".1f", "min": "d", "max": "d"}
     yield from _cells("sampling", json.loads(sampling.read_text()), forms, sampling)
-    forms = {"client": "d", "samples": ",d", "steps": "d", "approximate": ".0f", "ratio": ".1f"}
+    forms = {"client": "d", "samples": ",d", "steps": "d", "approximate": whole, "ratio": ".1f"}
     for row in pd.read_csv(steps, dtype={"alpha": str}).to_dict("records"):
         yield from _cells(f"steps/{row['dataset']}/{row['alpha']}/{row['which']}", row, forms, steps)
 
@@ -208,10 +319,24 @@ def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
 
 
 def _of_significance(path: Path) -> Iterator[Number]:
-    forms: dict[str, str | Callable[[Any], str]] = {"n": "d", "mean": ".2f", "std": ".2f", "min": ".2f", "max": ".2f"}
-    forms |= {"difference": "+.2f", "relative_percent": "+.1f", "ci_low": "+.2f", "ci_high": "+.2f", "t": ".2f"}
-    forms |= {"p": p_value, "welch_p": p_value, "cohens_d": ".2f"}
-    for row in pd.read_csv(path, dtype={"alpha": str}).to_dict("records"):
+    """Over seeds: means, tests against FP32, and how many times the deviation of FP32 and of Q-LocalAdam an arm has."""
+    forms: dict[str, Form] = {"n": "d", "seeds": lambda seeds: ", ".join(seeds.split())}
+    forms |= {
+        "mean": ".2f",
+        "std": ".2f",
+        "min": ".2f",
+        "max": ".2f",
+        "difference": "+z.2f",
+        "relative_percent": "+z.1f",
+    }
+    forms |= {"t": ".2f", "df": ".0f", "welch_t": ".2f", "welch_df": ".1f", "p": p_value, "welch_p": p_value}
+    forms |= {f"{test}ci_{end}": "+z.2f" for test in ("", "welch_") for end in ("low", "high")}
+    forms |= {"cohens_d": ".2f", f"std_over_{BASELINE}": ".1f", f"std_over_{METHOD}": ".1f"}
+    tests = pd.read_csv(path, dtype={"alpha": str, "seeds": str})
+    for arm in (BASELINE, METHOD):
+        theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
+        tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
+    for row in tests.to_dict("records"):
         yield from _cells(f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}", row, forms, path)
 
 
@@ -219,7 +344,12 @@ def _of_distributions(dataset: str, path: Path) -> Iterator[Number]:
     """Every number of the summary, by its own name: states/cifar10/variance/orders_of_magnitude."""
     summary = json.loads(path.read_text())
     for part in ("variance", "momentum"):
-        for name, value in summary[part].items():
-            yield Number(f"states/{dataset}/{part}/{name}", value, plain(value, ".3g"), str(path))
-    for name in ("steps", "batch_size", "parameters"):
-        yield Number(f"states/{dataset}/{name}", summary[name], f"{summary[name]:,d}", str(path))
+        name = f"states/{dataset}/{part}"
+        yield from _cells(name, summary[part], dict.fromkeys(summary[part], ".3g"), path)
+        for share in (share for share in summary[part] if share.startswith(("zero_", "below_", "within_"))):
+            percent = None if summary[part][share] is None else 100 * summary[part][share]
+            yield _number(f"{name}/{share}_percent", percent, ".2f", path)
+    least, greatest = (summary["variance"][name] for name in ("min_positive", "max"))
+    yield _number(f"states/{dataset}/variance/max_over_min", greatest / least if least else None, ".3g", path)
+    forms = {"steps": ",d", "batch_size": ",d", "parameters": ",d", "log_offset": ".3g"}
+    yield from _cells(f"states/{dataset}", summary, forms, path)

@@ -42,7 +42,8 @@ class TrainingProgress(logging.Handler):
         super().__init__()
         self.screen, self.clock = screen, clock
         self.planned: dict[str, int] = {}
-        self.total = self.done = self.failed = 0
+        self.total = self.done = 0
+        self.failed: set[int] = set()
         self.running: dict[int, tuple[str, float]] = {}
         self.first = 0.0
 
@@ -70,6 +71,7 @@ class TrainingProgress(logging.Handler):
         if record.rule_name != TRAINING:
             return
         self.first = self.first or self.clock()
+        self.failed.discard(record.jobid)  # tried again
         words = dict(record.wildcards)
         self.running[record.jobid] = (" ".join(str(words[name]) for name in GRID), self.clock())
 
@@ -78,18 +80,24 @@ class TrainingProgress(logging.Handler):
             return
         name, start = self.running.pop(record.job_id)
         self.done += 1
-        left = (self.clock() - self.first) / self.done * (self.total - self.done - self.failed)
-        counts = f"{self.done} of {self.total} training runs finished" + f", {self.failed} failed" * bool(self.failed)
+        failed = len(self.failed)
+        left = (self.clock() - self.first) / self.done * (self.total - self.done - failed)
+        counts = f"{self.done} of {self.total} training runs finished" + f", {failed} failed" * bool(failed)
         self._write(f"{counts}, {duration(left)} left ({name}: {duration(self.clock() - start)})")
 
     def _failed(self, record: Any) -> None:
         """Any rule's failure: what it was, where its log is, and the end of that log."""
         name, _ = self.running.pop(record.jobid, (", ".join(record.output), 0.0))
         logs = [Path(str(path)) for path in record.log]
-        self.failed += record.rule_name == TRAINING
-        ends = [line for path in logs if path.exists() for line in path.read_text().splitlines()[-LOG_LINES:]]
+        if record.rule_name == TRAINING:
+            self.failed.add(record.jobid)
+        ends = [line for path in logs if path.exists() for line in _end_of(path)]
         where = " ".join(map(str, logs)) or "none"
         self._write("\n  ".join([f"FAILED: {record.rule_name} {name}; its log is {where}", *ends]))
 
     def _write(self, text: str) -> None:
         print(f"[{time.strftime('%H:%M:%S')}] {text}", file=self.screen, flush=True)
+
+
+def _end_of(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines()[-LOG_LINES:]

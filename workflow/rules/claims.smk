@@ -1,0 +1,36 @@
+# The ledger: each number that the paper prints beside what was computed, with a verdict.
+
+
+rule claims:
+    input:
+        f"{RESULTS}/claims.csv",
+        f"{LATEX}/tables/claims.tex",
+        f"{LATEX}/tables/disagreements.tex",
+        f"{LATEX}/claims.tex",
+
+
+rule judge:
+    input:
+        published="paper/published.yaml",
+        numbers=f"{RESULTS}/numbers.json",
+        code=code("paper/claims"),
+    output:
+        csv=f"{RESULTS}/claims.csv",
+        counts=f"{LATEX}/tables/claims.tex",
+        disagreements=f"{LATEX}/tables/disagreements.tex",
+        macros=f"{LATEX}/claims.tex",
+    log:
+        f"{RESULTS}/logs/claims.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/claims.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        scale=SCALE,
+    shell:
+        "python -m qlocaladam claims --scale {params.scale} --published {input.published} --numbers {input.numbers} "
+        "--csv {output.csv} --counts {output.counts} --disagreements {output.disagreements} --macros {output.macros} > {log} 2>&1"

@@ -1,0 +1,40 @@
+# The document. It needs TeX, which nothing else does.
+
+
+rule paper:
+    input:
+        f"{LATEX}/paper.pdf",
+
+
+rule compile:
+    input:
+        main="paper/main.tex",
+        references="paper/references.bib",
+        tables=expand(f"{LATEX}/tables/{{table}}.tex", table=TABLES),
+        figures=expand(f"{FIGURES}/{{figure}}.pdf", figure=FIGURE_NAMES),
+        numbers=f"{LATEX}/numbers.tex",
+        claims=f"{LATEX}/claims.tex",
+        verdicts=f"{LATEX}/tables/claims.tex",
+        disagreements=f"{LATEX}/tables/disagreements.tex",
+    output:
+        f"{LATEX}/paper.pdf",
+    log:
+        f"{RESULTS}/logs/paper.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/paper.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
+        scale=SCALE,
+        hint=NO_TEX,
+    shell:
+        "exec > {log} 2>&1; command -v latexmk || {{ echo {params.hint:q}; exit 1; }}; "
+        "mkdir -p {params.folder}/figures && cp {input.figures} {params.folder}/figures/ && cd paper && "
+        "latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=generated/{params.scale}/build -jobname=paper "
+        "-usepretex='\\newcommand{{\\scale}}{{{params.scale}}}' main.tex && "
+        "cp generated/{params.scale}/build/paper.pdf generated/{params.scale}/paper.pdf"

@@ -1,0 +1,96 @@
+# Pages for people: what `snakemake --report report.html` shows beside the figures, and RESULTS.md.
+
+
+rule pages:
+    input:
+        f"{RESULTS}/claims.html",
+        f"{RESULTS}/RESULTS.md",
+        expand(f"{RESULTS}/tables/{{table}}.html", table=TABLES),
+
+
+rule table_page:
+    input:
+        table=f"{RESULTS}/tables/{{table}}.csv",
+        code=code("paper/page"),
+    output:
+        report(
+            f"{RESULTS}/tables/{{table}}.html",
+            caption="../report/table.rst",
+            category=lambda wildcards: page.numbered(page.section(config["tables"][wildcards.table])),
+            labels={"result": "Table {table}"},
+        ),
+    log:
+        f"{RESULTS}/logs/pages/{{table}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/pages/{{table}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        spec=lambda wildcards: spec("tables", wildcards.table),
+    shell:
+        "python -m qlocaladam page table --spec {params.spec:q} --table {input.table} --out {output} > {log} 2>&1"
+
+
+rule ledger_page:
+    input:
+        claims=f"{RESULTS}/claims.csv",
+        code=code("paper/page"),
+    output:
+        report(
+            f"{RESULTS}/claims.html",
+            caption="../report/claims.rst",
+            category=page.numbered("Claims"),
+            labels={"result": "Ledger of claims"},
+        ),
+    log:
+        f"{RESULTS}/logs/pages/claims.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/pages/claims.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        scale=SCALE,
+    shell:
+        "python -m qlocaladam page ledger --claims {input.claims} --scale {params.scale} --out {output} > {log} 2>&1"
+
+
+rule results_page:
+    input:
+        tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
+        figures=expand(f"{FIGURES}/{{figure}}.png", figure=FIGURE_NAMES),
+        numbers=f"{RESULTS}/numbers.json",
+        claims=f"{RESULTS}/claims.csv",
+        code=code("paper/page"),
+    output:
+        f"{RESULTS}/RESULTS.md",
+    log:
+        f"{RESULTS}/logs/pages/RESULTS.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/pages/RESULTS.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        spec=json.dumps(
+            {
+                "scale": SCALE,
+                "labels": labels(),
+                "stands_for": {name: entry["label"] for name, entry in config["datasets"].items()},
+                "tables": {name: config["tables"][name] for name in TABLES},
+                "figures": {name: config["figures"][name] for name in FIGURE_NAMES},
+            }
+        ),
+    shell:
+        "python -m qlocaladam page results --spec {params.spec:q} --tables {input.tables} --figures {input.figures} "
+        "--numbers {input.numbers} --claims {input.claims} --out {output} > {log} 2>&1"
