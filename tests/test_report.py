@@ -269,6 +269,7 @@ def test_results_say_what_was_trained_and_what_it_stands_for(results):
     assert "not the paper's" in said
     paper = results(scale="paper", stands_for={"cifar10": "Digits"})
     assert "Digits is the paper's own data set." in paper
+    assert "Digits is not in the paper." in results(stands_for={})
     assert "not the paper's" not in paper
 
 

@@ -451,9 +451,9 @@ def _scale_part(spec: Spec, numbers: Mapping[str, Mapping[str, str]]) -> Iterato
 
 def _stands_for(spec: Spec, dataset: str) -> str:
     own, original = _label(spec, "dataset", dataset), spec["stands_for"].get(dataset)
-    if original in (None, own):
-        return f"{own} is the paper's own data set."
-    return f"{own} stands in the place of {original}."
+    if original is None:
+        return f"{own} is not in the paper."
+    return f"{own} is the paper's own data set." if own == original else f"{own} stands in the place of {original}."
 
 
 def _setting(spec: Spec, said: Mapping[str, str], dataset: str) -> dict[str, str]:
