@@ -50,3 +50,16 @@ def test_the_document_compiles_without_a_missing_reference_or_an_overfull_box(co
         text = subprocess.run(["pdftotext", pdf, "-"], capture_output=True, text=True, check=True).stdout
         assert "What Makes Q-LocalAdam Work?" in text
         assert "??" not in text
+
+
+def test_without_tex_everything_else_is_made_and_the_paper_says_what_it_needs(copy, tmp_path, monkeypatch):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for program in (path for folder in ("/usr/bin", "/bin") for path in Path(folder).iterdir()):
+        if program.name != "latexmk" and not (programs / program.name).is_symlink():
+            (programs / program.name).symlink_to(program)
+    monkeypatch.setenv("PATH", str(programs))
+    (copy.folder / "paper/generated/test/paper.pdf").unlink(missing_ok=True)
+    assert copy.planned(*TEST) == {}
+    said = copy.snakemake("paper", *TEST, ok=False)
+    assert "The paper needs TeX: apt-get install --no-install-recommends latexmk" in said
