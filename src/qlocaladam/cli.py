@@ -570,7 +570,9 @@ COMMANDS = {
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m qlocaladam", description="8-bit Adam for the clients of federated learning."
+        prog="python -m qlocaladam",
+        description="8-bit Adam for the clients of federated learning. @FILE: arguments from a file, one a line.",
+        fromfile_prefix_chars="@",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, (add_arguments, text, description, example) in COMMANDS.items():

@@ -17,6 +17,7 @@ rule memory:
         f"{EXACT}/logs/memory.log",
     benchmark:
         f"{EXACT}/benchmarks/memory.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -40,6 +41,7 @@ rule scaling:
         f"{EXACT}/logs/scaling.log",
     benchmark:
         f"{EXACT}/benchmarks/scaling.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -63,6 +65,7 @@ rule precision:
         f"{EXACT}/logs/precision.log",
     benchmark:
         f"{EXACT}/benchmarks/precision.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -85,6 +88,7 @@ rule heterogeneity:
         f"{EXACT}/logs/heterogeneity.log",
     benchmark:
         f"{EXACT}/benchmarks/heterogeneity.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -108,6 +112,7 @@ rule participation:
         f"{EXACT}/logs/participation.log",
     benchmark:
         f"{EXACT}/benchmarks/participation.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -130,6 +135,7 @@ rule significance:
         f"{RESULTS}/logs/significance/{{table}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/significance/{{table}}.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

@@ -23,6 +23,7 @@ rule judge:
         f"{RESULTS}/logs/claims.log",
     benchmark:
         f"{RESULTS}/benchmarks/claims.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

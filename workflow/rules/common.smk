@@ -32,7 +32,7 @@ try:
 except (WorkflowError, ValueError) as error:
     raise WorkflowError(f"config.yaml: {explain(error)}") from None
 
-listen(logger, quiet=Quietness.RULES in workflow.output_settings.quiet)
+listen(logger, quiet=Quietness.RULES in (workflow.output_settings.quiet or ()))
 
 SCALE = config["scale"]
 SIZE = config["scales"][SCALE]
@@ -150,7 +150,7 @@ def folders(files):
 
 def named(files):
     """NAME=PATH for each named input that is not a run."""
-    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "histories", "code")]
+    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "histories", "listed", "code")]
 
 
 def code(*modules):

@@ -16,6 +16,7 @@ rule prepare:
         "results/data/{data}.log",
     benchmark:
         "results/data/{data}.benchmark.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

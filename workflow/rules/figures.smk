@@ -22,6 +22,7 @@ rule figure:
         f"{RESULTS}/logs/figures/{{figure}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/figures/{{figure}}.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -46,6 +47,7 @@ rule rulegraph:
         f"{RESULTS}/logs/rulegraph.log",
     benchmark:
         f"{RESULTS}/benchmarks/rulegraph.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -75,6 +77,7 @@ rule picture:
         f"{RESULTS}/logs/pictures/{{picture}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/pictures/{{picture}}.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

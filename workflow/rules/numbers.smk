@@ -7,11 +7,33 @@ rule numbers:
         f"{RESULTS}/numbers.json",
 
 
+# A command line takes about a thousand folders; a file takes any number.
+rule list_runs:
+    output:
+        f"{RESULTS}/runs.txt",
+    log:
+        f"{RESULTS}/logs/list_runs.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/list_runs.tsv"
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=100,
+        runtime=1,
+    params:
+        runs=folders(run_files(SPACE.dataframe)),
+    run:
+        Path(output[0]).write_text("".join(f"--runs={folder}\n" for folder in params.runs))
+
+
 rule collect_numbers:
     input:
         **number_files(),
         runs=run_files(SPACE.dataframe),
         histories=run_files(SPACE.dataframe, "history.csv"),
+        listed=f"{RESULTS}/runs.txt",
         code=code("paper/numbers", "paper/runs"),
     output:
         tex=f"{LATEX}/numbers.tex",
@@ -20,6 +42,7 @@ rule collect_numbers:
         f"{RESULTS}/logs/numbers.log",
     benchmark:
         f"{RESULTS}/benchmarks/numbers.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -28,8 +51,7 @@ rule collect_numbers:
         runtime=5,
     params:
         spec=json.dumps({"scale": SCALE, "defaults": config["defaults"]}),
-        runs=lambda wildcards, input: [f"--runs={folder}" for folder in folders(input.runs)],
         files=lambda wildcards, input: [f"--file={pair}" for pair in named(input)],
     shell:
-        "python -m qlocaladam numbers --spec {params.spec:q} {params.runs:q} {params.files:q} "
+        "python -m qlocaladam numbers --spec {params.spec:q} @{input.listed} {params.files:q} "
         "--tex {output.tex} --json {output.json} > {log} 2>&1"

@@ -22,6 +22,7 @@ rule compile:
         f"{RESULTS}/logs/paper.log",
     benchmark:
         f"{RESULTS}/benchmarks/paper.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

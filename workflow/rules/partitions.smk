@@ -17,6 +17,7 @@ rule partition:
         f"{RESULTS}/logs/partitions/dataset~{{dataset}}/alpha~{{alpha}}/seed~{{seed}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/partitions/dataset~{{dataset}}/alpha~{{alpha}}/seed~{{seed}}.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

@@ -23,6 +23,7 @@ rule table_page:
         f"{RESULTS}/logs/pages/{{table}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/pages/{{table}}.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -50,6 +51,7 @@ rule ledger_page:
         f"{RESULTS}/logs/pages/claims.log",
     benchmark:
         f"{RESULTS}/benchmarks/pages/claims.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -75,6 +77,7 @@ rule results_page:
         f"{RESULTS}/logs/pages/RESULTS.log",
     benchmark:
         f"{RESULTS}/benchmarks/pages/RESULTS.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

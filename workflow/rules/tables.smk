@@ -18,6 +18,7 @@ rule table:
         f"{RESULTS}/logs/tables/{{table}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/tables/{{table}}.tsv"
+    localrule: True
     conda:
         "../../envs/environment.yaml"
     threads: 1

@@ -26,7 +26,8 @@ if config["train"]:
         threads: SIZE["resources"]["threads"]
         resources:
             mem_mb=SIZE["resources"]["mem_mb"],
-            runtime=SIZE["resources"]["runtime"],
+            # Tried again (a profile's `retries`), a run gets more time and goes on from its checkpoint.
+            runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
             gpu=SIZE["resources"]["gpu"],
         params:
             flags=training_flags,

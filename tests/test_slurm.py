@@ -1,0 +1,144 @@
+"""The workflow through its SLURM profile on a real SLURM of one node: the same bytes, whatever happens to a job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from projects import RUN, TEST, Project
+from slurm_node import Slurm, slurm, until, why_not
+from test_workflow import _training_process, mistake
+
+# The group keeps these tests in one test process (pytest --dist loadgroup); the lock makes others wait their turn.
+pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.xdist_group("slurm")]
+
+# A machine of one's own may be asked every second, and keeps no accounts.
+CLUSTER = (
+    *("--workflow-profile", "slurm"),
+    *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1"),
+)
+TABLE = "results/test/tables/lr_sensitivity.csv"
+KEPT = ("history.csv", "settings.json", "summary.json")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    with FileLock(Path("/run/lock/qlocaladam-slurm")), slurm(tmp_path_factory.mktemp("slurm")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory):
+    """A project whose runs take long enough for something to happen, and one such run, made without SLURM."""
+    project = Project.fresh(tmp_path_factory.mktemp("longer") / "project")
+    project.configure(mistake("scales", "test", "training", "rounds", value=12))
+    project.snakemake(RUN.format(arm="q-localadam"), *TEST)
+    return project
+
+
+class Submitted:
+    """A `snakemake` that submits one training run, which has come to a halt in the middle."""
+
+    def __init__(self, longer: Project, folder: Path, *arguments: str, change=lambda config: None) -> None:
+        shutil.copytree(longer.folder, folder, symlinks=True)
+        self.project = Project(folder)
+        self.project.configure(change)
+        self.run = folder / Path(RUN.format(arm="q-localadam")).parent
+        self.wanted = results(self.run)
+        shutil.rmtree(self.run)
+        self.process = self.snakemake(*arguments)
+        until((self.run / "checkpoint.pt").exists, "the run has a checkpoint")
+        training = _training_process(folder)
+        assert training, "the run was over before it could be stopped"
+        os.kill(training, signal.SIGSTOP)
+
+    def snakemake(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "snakemake", RUN.format(arm="q-localadam"), *CLUSTER, *arguments, *TEST]
+        return subprocess.Popen(
+            command, cwd=self.project.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def went_on_to_the_same_bytes(self) -> bool:
+        return "going on after round" in (self.run / "run.log").read_text() and results(self.run) == self.wanted
+
+
+def results(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in KEPT}
+
+
+def test_jobs_are_queued_and_results_are_those_of_a_local_run(node: Slurm, project: Project, finished: Project):
+    command = [sys.executable, "-m", "snakemake", TABLE, *CLUSTER, *TEST]
+    jobs: dict[str, list[str]] = {}
+    with subprocess.Popen(command, cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as going:
+        while going.poll() is None:
+            jobs |= {
+                job: asked
+                for job, *asked in node.queue("jobid", "comment", "timelimit", "numcpus", "minmemory", "tres-per-job")
+            }
+            time.sleep(0.1)
+        said = going.stdout.read().decode()
+    assert going.returncode == 0, said
+    assert "4 of 4 training runs finished" in said
+    # Light rules are not submitted; a run asks for what its scale says.
+    assert len(jobs) == 4
+    for comment, *asked in jobs.values():
+        assert comment.startswith("rule_training_run_")
+        assert asked == ["5:00", "1", "1500M", "N/A"]
+
+    runs = [
+        path.parent.relative_to(project.folder) for path in project.folder.glob("results/test/runs/**/summary.json")
+    ]
+    assert len(runs) == 4
+    for run in runs:
+        assert results(project.folder / run) == results(finished.folder / run), run
+    assert (project.folder / TABLE).read_bytes() == (finished.folder / TABLE).read_bytes()
+
+
+def test_a_cancelled_job_goes_on_when_snakemake_is_called_again(node: Slurm, longer: Project, tmp_path):
+    """And a run whose scale has a GPU asks for one."""
+    gpu = mistake("scales", "test", "resources", "gpu", value=1)
+    submitted = Submitted(longer, tmp_path / "copy", "--retries", "0", change=gpu)
+    assert node.queue("tres-per-job") == [["gres:gpu:1"]]
+    [[job]] = node.queue("jobid")
+    node.ask("scancel", job)
+    said, _ = submitted.process.communicate()
+    assert submitted.process.returncode == 1
+    assert "FAILED: training_run" in said
+    assert "JobState=CANCELLED" in node.ask("scontrol", "show", "job", job)
+    assert not (submitted.run / "summary.json").exists()
+
+    again = submitted.snakemake()
+    said, _ = again.communicate()
+    assert again.returncode == 0, said
+    assert submitted.went_on_to_the_same_bytes()
+
+
+def test_a_job_whose_node_dies_goes_on_when_the_node_is_back(node: Slurm, longer: Project, tmp_path):
+    submitted = Submitted(longer, tmp_path / "copy")
+    node.kill_node()
+    until(
+        lambda: node.queue("state") == [["PENDING"]],
+        "SLURM has seen that the node is gone, and the job is queued again",
+    )
+    node.start_node()
+    said, _ = submitted.process.communicate()
+    assert submitted.process.returncode == 0, said
+    assert submitted.went_on_to_the_same_bytes()
+
+
+def test_a_job_over_its_time_limit_is_tried_again_with_more_time(node: Slurm, longer: Project, tmp_path):
+    submitted = Submitted(longer, tmp_path / "copy", change=mistake("scales", "test", "resources", "runtime", value=1))
+    [[job, limit]] = node.queue("jobid", "timelimit")
+    assert limit == "1:00"
+    until(lambda: node.queue("timelimit") == [["2:00"]], "a second attempt with twice the time")
+    said, _ = submitted.process.communicate()
+    assert submitted.process.returncode == 0, said
+    assert "JobState=TIMEOUT" in node.ask("scontrol", "show", "job", job)
+    assert submitted.went_on_to_the_same_bytes()
