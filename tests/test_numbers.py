@@ -62,7 +62,7 @@ def test_an_analysis_writes_the_same_bytes_again(exact, name, tmp_path):
     [
         (["memory", "--arms", json.dumps(ARMS), "--wanted", "cifar10:sgd:64"], "arm must be one of fp32, q-localadam"),
         (["participation", "--clients", "none.csv"], "[Errno 2] No such file or directory: 'none.csv'"),
-        (["significance", "--runs", "none"], "[Errno 2] No such file or directory: 'none/summary.json'"),
+        (["significance", "--runs", "none"], "none/summary.json is not there; delete the run's folder"),
     ],
 )
 def test_an_analysis_that_cannot_be_made_says_why_in_one_line(arguments, said, tmp_path, monkeypatch, capsys):

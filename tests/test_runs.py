@@ -218,7 +218,8 @@ def test_mistakes_are_said_in_one_line(runs, memory, tmp_path, capsys):
     assert said.startswith("qlocaladam: table main: kind must be one of runs, ")
     assert said.endswith("got 'pie'")
     said = refused(capsys, table_command(found.assign(folder=str(tmp_path)), tmp_path, memory))
-    assert said == f"qlocaladam: [Errno 2] No such file or directory: '{tmp_path / 'summary.json'}'"
+    advice = "is not there; delete the run's folder and run snakemake again"
+    assert said == f"qlocaladam: {tmp_path / 'summary.json'} {advice}"
     said = refused(capsys, table_command(found, tmp_path, tmp_path / "none.csv"))
     assert said == f"qlocaladam: [Errno 2] No such file or directory: '{tmp_path / 'none.csv'}'"
     said = refused(capsys, ["table", "--spec", "{}", "--file", "memory", "--tex", "t", "--csv", "c"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -23,6 +24,17 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
             file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         os.replace(part, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        advice = "free some space and run snakemake again, nothing that was saved is lost"
+        raise OSError(error.errno, f"{error.strerror}: {advice}", str(path)) from None
     finally:
         part.unlink(missing_ok=True)
     return sha256
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what a process left that was killed while it wrote. No other may be writing there."""
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)

@@ -7,15 +7,17 @@ have the same bytes however often and in however many pieces the run was made.
 from __future__ import annotations
 
 import csv
+import fcntl
 import hashlib
 import io
 import json
 import os
 import platform
+import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ from qlocaladam.federated.progress import Progress, duration
 from qlocaladam.federated.sampling import sample_clients
 from qlocaladam.federated.server import State, WeightedAverage, evaluate, load_state
 from qlocaladam.federated.streams import stream
-from qlocaladam.files import write_whole
+from qlocaladam.files import remove_parts, write_whole
 from qlocaladam.models import STEMS, ResNet18
 from qlocaladam.optim import ARMS, QLocalAdam
 
@@ -118,13 +120,15 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     description = describe(settings, dataset, partition)
     identity = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
-    write_whole(folder / "settings.json", lambda file: file.write(_json(description)))
 
     train, test = image_sets(dataset, settings.image_size, device)
     model = make_model(settings, dataset.classes, device)
     sampled = sample_clients(settings.seed, settings.rounds, partition.clients, settings.clients_per_round)
     saved = folder / "checkpoint.pt"
     with (folder / "run.log").open("a") as log:
+        if _waited_for_another(log) and (summary := _finished(folder, description)):
+            return summary
+        remove_parts(folder)
         record, notes = _resume(saved, identity, model)
         progress = Progress(log, settings.rounds, record.rounds)
         for note in notes:
@@ -134,6 +138,7 @@ def run(
             progress.round(record.rounds, record.rows[-1][1], record.rows[-1][3], record.timings[-1][2])
             if record.rounds % checkpoint_every == 0:
                 checkpoint.save(saved, {"identity": identity, **vars(record)})
+        write_whole(folder / "settings.json", lambda file: file.write(_json(description)))
         summary = _finish(folder, settings, dataset, partition, model, record)
         progress.say(_closing_line(summary, record))
     checkpoint.remove(saved)
@@ -200,6 +205,33 @@ def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> d
             "threads": torch.get_num_threads(),
         },
     }
+
+
+def _waited_for_another(log: TextIO) -> bool:
+    """Have the folder to oneself until the log is closed. A job may outlive the snakemake that was killed over it; the
+    next one must not write into the same files, nor do its work again. The kernel frees the lock of whoever dies."""
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        text = f"another process still trains in {Path(log.name).parent}; waiting for it to end"
+        for place in (log, sys.stderr):
+            print(text, file=place, flush=True)
+    except OSError:  # a file system without locks
+        return False
+    fcntl.flock(log, fcntl.LOCK_EX)
+    return True
+
+
+def _finished(folder: Path, description: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary, if all results of a run like this are there."""
+    names = ("timings.csv", "history.csv", "settings.json", "summary.json")
+    if not all((folder / name).exists() for name in names):
+        return None
+    if (folder / "settings.json").read_bytes() != _json(description):
+        return None
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return summary
 
 
 def _resume(saved: Path, identity: str, model: nn.Module) -> tuple[Record, list[str]]:

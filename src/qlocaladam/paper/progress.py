@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ TRAINING = "training_run"
 """The rule that is counted."""
 LOG_LINES = 5
 """Of a failed job's log that are shown at once."""
+FULL = 2**16
+"""Bytes left on a disk below which a log may lack its end."""
 
 REPLACED = {"run_info", "job_started", "job_finished", "progress"}
 """Events of which Snakemake writes several lines a job, and this module one a training run."""
@@ -92,6 +95,8 @@ class TrainingProgress(logging.Handler):
         if record.rule_name == TRAINING:
             self.failed.add(record.jobid)
         ends = [line for path in logs if path.exists() for line in _end_of(path)]
+        if any(path.exists() and shutil.disk_usage(path).free < FULL for path in logs):
+            ends.append("the disk is full: free some space and run snakemake again, nothing that was saved is lost")
         where = " ".join(map(str, logs)) or "none"
         self._write("\n  ".join([f"FAILED: {record.rule_name} {name}; its log is {where}", *ends]))
 

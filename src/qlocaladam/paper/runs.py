@@ -14,6 +14,7 @@ GRID = ("dataset", "alpha", "arm", "block_size", "lr", "seed")
 """What names a run. Its folder is these, as `dataset~cifar10/alpha~0.1/...`."""
 KINDS = {"block_size": int, "lr": float, "seed": int}
 """How to read those that are not words. An alpha may be one: iid."""
+AGAIN = "delete the run's folder and run snakemake again"
 
 
 def place(folder: Path) -> dict[str, Any]:
@@ -32,6 +33,8 @@ def read_runs(folders: Iterable[Path]) -> pd.DataFrame:
 def _read_run(folder: Path) -> dict[str, Any]:
     summary, made = (_read_json(folder / name) for name in ("summary.json", "settings.json"))
     settings, data = made["settings"], made["dataset"]
+    if (folder / "history.csv").exists():  # a table shows a summary, but of a run that is sound
+        _check_history(folder, summary["history_sha256"])
     return {
         **place(folder),
         "best": summary["best_accuracy"],
@@ -68,16 +71,23 @@ def read_histories(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_history(run: dict[str, Any]) -> pd.DataFrame:
-    path = Path(run["folder"]) / "history.csv"
-    if hashlib.sha256(path.read_bytes()).hexdigest() != run["history_sha256"]:
-        raise ValueError(f"{path} is not the file that its summary.json was written with; delete the run's folder")
+    path = _check_history(Path(run["folder"]), run["history_sha256"])
     history = pd.read_csv(path, dtype={"clients": str})
     return pd.DataFrame({**{name: run[name] for name in GRID}, **history})
+
+
+def _check_history(folder: Path, sha256: str) -> Path:
+    path = folder / "history.csv"
+    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        raise ValueError(f"{path} is not the file that its summary.json was written with; {AGAIN}")
+    return path
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not whole ({error}); delete the run's folder and run snakemake again") from None
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} is not there; {AGAIN}") from None
+    except ValueError as error:  # not JSON, or not even text
+        raise ValueError(f"{path} is not whole ({error}); {AGAIN}") from None
     return content
