@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -56,3 +57,27 @@ class Project:
 
 
 TEST = ("--config", "scale=test")
+
+
+def mistake(*path, value):
+    """A change of a configuration: this value at this path."""
+
+    def change(config):
+        for key in path[:-1]:
+            config = config[key]
+        config[path[-1]] = value
+
+    return change
+
+
+def training_process(folder: Path) -> int:
+    """The process that trains below a folder, or 0."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+            here = os.readlink(process / "cwd") == str(folder)
+        except OSError:
+            continue
+        if here and b"qlocaladam\0train\0" in command:
+            return int(process.name)
+    return 0

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
+from test_memory import PUBLISHED
 
 from qlocaladam.analysis import footprint, heterogeneity, participation, precision, significance
 from qlocaladam.codecs import LogCodec
@@ -235,24 +236,6 @@ def test_precision_of_nothing_is_refused() -> None:
 
 
 # Memory and scaling
-
-# Tables main, component_ablation and blocksize_ablation, in MB of 10^6 bytes.
-PUBLISHED = {
-    ("cifar10", "fp32", 64): "50.35",
-    ("cifar10", "q-localadam", 64): "14.95",
-    ("cifar10", "naive-int8", 64): "14.95",
-    ("cifar10", "momentum-only", 64): "32.65",
-    ("cifar10", "variance-only", 64): "32.65",
-    ("cifar10", "q-localadam", 32): "17.31",
-    ("cifar10", "q-localadam", 128): "13.77",
-    ("cifar100", "fp32", 64): "89.82",
-    ("cifar100", "q-localadam", 64): "26.67",
-    ("cifar100", "naive-int8", 64): "26.67",
-    ("cifar100", "momentum-only", 64): "58.24",
-    ("cifar100", "variance-only", 64): "58.24",
-    ("cifar100", "q-localadam", 32): "30.88",
-    ("cifar100", "q-localadam", 128): "24.56",
-}
 
 
 def test_published_memory_is_one_table() -> None:

@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from projects import RUN, TEST, Project
-from test_workflow import _training_process
+from projects import RUN, TEST, Project, training_process
 
 SUMMARY = RUN.format(arm="q-localadam")
 FOLDER = str(Path(SUMMARY).parent)
@@ -77,7 +76,7 @@ def going(project: Project):
     ):
         try:
             wait_for(lambda: (project.folder / FOLDER / "checkpoint.pt").exists(), project, process)
-            training = _training_process(project.folder)
+            training = training_process(project.folder)
             assert training, "it ended too soon; a signal to 0 would go to this process"
             yield process, training
         except BaseException:

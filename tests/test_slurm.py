@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from projects import RUN, TEST, Project
+from projects import RUN, TEST, Project, mistake, training_process
 from slurm_node import Slurm, slurm, until, why_not
-from test_workflow import _training_process, mistake
 
 # The group keeps these tests in one test process (pytest --dist loadgroup); the lock makes others wait their turn.
-pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 # A machine of one's own may be asked every second, and keeps no accounts.
 CLUSTER = (
@@ -55,7 +54,7 @@ class Submitted:
         shutil.rmtree(self.run)
         self.process = self.snakemake(*arguments)
         until((self.run / "checkpoint.pt").exists, "the run has a checkpoint")
-        training = _training_process(folder)
+        training = training_process(folder)
         assert training, "the run was over before it could be stopped"
         os.kill(training, signal.SIGSTOP)
 

@@ -9,11 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
-from projects import ROOT, RUN, TEST
+from projects import ROOT, RUN, TEST, mistake, training_process
 
 
 @pytest.mark.parametrize("scale", ["test", "quick", "small", "paper"])
@@ -131,15 +130,6 @@ def test_without_training_missing_runs_are_named(copied):
     copied.snakemake("results/test/tables/c10-het.csv", *TEST, "train=false")
 
 
-def mistake(*path, value):
-    def change(config):
-        for key in path[:-1]:
-            config = config[key]
-        config[path[-1]] = value
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -219,19 +209,6 @@ def test_a_failed_run_is_named_with_its_log_and_others_go_on(project):
     assert not (project.folder / bad).exists()
 
 
-def _training_process(folder: Path) -> int:
-    """The process that trains below a folder, or 0."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes()
-            here = os.readlink(process / "cwd") == str(folder)
-        except OSError:
-            continue
-        if here and b"qlocaladam\0train\0" in command:
-            return int(process.name)
-    return 0
-
-
 def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(project, tmp_path):
     """And one job at a time gives what several beside each other give."""
     project.configure(mistake("scales", "test", "training", "rounds", value=12))
@@ -246,7 +223,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(project, tmp
         while not saved.exists():
             assert going.poll() is None
             time.sleep(0.01)
-        os.kill(_training_process(project.folder), signal.SIGKILL)
+        os.kill(training_process(project.folder), signal.SIGKILL)
     assert going.returncode != 0
     assert not (project.folder / run).exists()
 
