@@ -1,4 +1,4 @@
-"""Who is compared: torch's Adam, the 8-bit Adams of torchao and bitsandbytes, and this package's arms.
+"""Who is compared: torch's Adam, the 8-bit and 4-bit Adams of torchao and bitsandbytes, and this package's arms.
 
 All start from the same tensors with the same gradients and torch's default learning rate, betas and eps.
 """
@@ -55,11 +55,14 @@ class Competitor:
         return None
 
 
-def _torchao(params: Params) -> Optimizer:
-    from torchao.optim import Adam8bit
+def _torchao(name: str) -> Callable[[Params], Optimizer]:
+    def make(params: Params) -> Optimizer:
+        from torchao import optim
 
-    made: Optimizer = Adam8bit(params)
-    return made
+        made: Optimizer = getattr(optim, name)(params)
+        return made
+
+    return make
 
 
 def _bitsandbytes(params: Params) -> Optimizer:
@@ -74,19 +77,23 @@ def _ours(backend: str, arm: str) -> Callable[[Params], Optimizer]:
 
 
 FP32 = "torch Adam, fused"
-TORCHAO = "torchao Adam8bit"
+TORCHAO, TORCHAO_4 = "torchao Adam8bit", "torchao Adam4bit"
 BITSANDBYTES = "bitsandbytes Adam8bit"
 Q_LOCALADAM = "ours, fused: q-localadam"
+NORMALISED_4 = "ours, fused: normalised-4bit"
 
 COMPETITORS = {
     one.name: one
     for one in (
         Competitor(FP32, lambda params: torch.optim.Adam(params, fused=True)),
         Competitor("torch Adam, foreach", lambda params: torch.optim.Adam(params, foreach=True)),
-        Competitor(TORCHAO, _torchao, package="torchao", compiles=True),
+        Competitor(TORCHAO, _torchao("Adam8bit"), package="torchao", compiles=True),
+        Competitor(TORCHAO_4, _torchao("Adam4bit"), package="torchao", compiles=True),
         Competitor(BITSANDBYTES, _bitsandbytes, package="bitsandbytes"),
         Competitor("ours, reference: q-localadam", _ours("reference", "q-localadam")),
         Competitor(Q_LOCALADAM, _ours("fused", "q-localadam"), kernel=True),
+        Competitor("ours, fused: normalised", _ours("fused", "normalised"), kernel=True),
+        Competitor(NORMALISED_4, _ours("fused", "normalised-4bit"), kernel=True),
         Competitor("ours, fused: naive-int8", _ours("fused", "naive-int8"), kernel=True),
         Competitor("ours, fused: fp32", _ours("fused", "fp32"), kernel=True),
         Competitor("ours, fused: dynamic-8bit", _ours("fused", "dynamic-8bit"), kernel=True),

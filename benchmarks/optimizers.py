@@ -21,6 +21,7 @@ from benchmarks.competitors import (
     BITSANDBYTES,
     COMPETITORS,
     FP32,
+    NORMALISED_4,
     Q_LOCALADAM,
     TORCHAO,
     Competitor,
@@ -80,6 +81,7 @@ class Reach:
 REACHES = (
     Reach(CIFAR100, Q_LOCALADAM, FP32, "at most", 2.0),
     Reach(NARROW, Q_LOCALADAM, FP32, "at most", 2.5),
+    Reach(CIFAR100, NORMALISED_4, FP32, "at most", 2.5),
     Reach(CIFAR100, TORCHAO, Q_LOCALADAM, "at least", 3.0),
     Reach(CIFAR100, BITSANDBYTES, Q_LOCALADAM, "at least", 15.0),
 )

@@ -33,7 +33,9 @@ def paper_sizes():
 
 
 def codecs(arm, block_size=64):
-    return state_codecs(ARMS[arm]["momentum"], ARMS[arm]["variance"], block_size, "nearest", 1e-8)
+    options = ARMS[arm]
+    bits = options.get("bits", 8)
+    return state_codecs(options["momentum"], options["variance"], block_size, "nearest", 1e-8, bits)
 
 
 @pytest.mark.parametrize(("dataset", "arm", "block_size"), PUBLISHED)
@@ -80,6 +82,17 @@ def test_report_counts_what_is_there(arm):
     assert {row.state for row in report.rows} == {"momentum", "variance"}
     assert "layer1.0.conv1.weight" in str(report)
     assert "times less than FP32" in str(report)
+
+
+@pytest.mark.parametrize("dataset", PAPER_MODELS)
+def test_states_of_4_bits_take_6_point_4_times_less(dataset):
+    """1.25 bytes a parameter, and a few bytes for last blocks that are not full."""
+    shape = PAPER_MODELS[dataset]
+    with torch.device("meta"):
+        sizes = [p.numel() for p in ResNet18(shape["classes"], shape["width"]).parameters()]
+    held = optimizer_bytes(sizes, *codecs("normalised-4bit", 64))
+    assert 1.25 * sum(sizes) <= held <= 1.25 * sum(sizes) + 18 * len(sizes)
+    assert round(8 * sum(sizes) / held, 2) == 6.4
 
 
 def test_unnamed_parameters_are_numbered_across_groups():

@@ -87,7 +87,7 @@ def test_the_default_learns_like_fp32(backend, rounding):
     assert results["q-localadam"] == pytest.approx(results["fp32"], abs=0.05 * start)
 
 
-def test_arms_are_the_papers():
+def test_arms_are_the_papers_and_ours():
     codecs = {
         name: tuple(
             codec and codec.name
@@ -102,7 +102,10 @@ def test_arms_are_the_papers():
         "momentum-only": ("linear", None),
         "variance-only": (None, "log"),
         "dynamic-8bit": ("dynamic", "dynamic"),
+        "normalised": ("normalised", "log"),
+        "normalised-4bit": ("normalised", "log"),
     }
+    assert {name for name, arm in ARMS.items() if arm.get("bits") == 4} == {"normalised-4bit"}
     default = QLocalAdam([torch.zeros(1)]).defaults
     assert {k: default[k] for k in ("momentum", "variance")} == ARMS["q-localadam"]
 
@@ -222,7 +225,7 @@ def test_a_state_of_another_optimizer_or_shape_is_refused():
     small = QLocalAdam([torch.zeros(5, requires_grad=True)])
     small.param_groups[0]["params"][0].grad = torch.ones(5)
     small.step()
-    with pytest.raises(ValueError, match="has 5 values in 'momentum_codes', its parameter has 6"):
+    with pytest.raises(ValueError, match="has 5 values in 'momentum_codes', its parameter needs 6"):
         QLocalAdam([torch.zeros(6)]).load_state_dict(small.state_dict())
     with pytest.raises(ValueError, match="1 parameter groups, the optimizer has 2"):
         QLocalAdam([{"params": [torch.zeros(5)]}, {"params": [torch.zeros(5)]}]).load_state_dict(small.state_dict())
@@ -404,7 +407,7 @@ def test_in_place_updates_are_known_to_autograd():
         ({"betas": (0.9, 1.0)}, r"betas must be two numbers in \[0, 1\), got \(0.9, 1.0\)"),
         ({"betas": 0.9}, "betas must be .* got 0.9"),
         ({"weight_decay": -0.1}, "weight_decay must be .* got -0.1"),
-        ({"momentum": "log"}, "momentum must be one of linear, dynamic, fp32, got 'log'"),
+        ({"momentum": "log"}, "momentum must be one of linear, normalised, dynamic, fp32, got 'log'"),
         ({"variance": "int8"}, "variance must be one of log, linear, dynamic, fp32, got 'int8'"),
         ({"block_size": 0}, "block_size must be a whole number of at least 2, got 0"),
         ({"rounding": "up"}, "rounding must be one of .* got 'up'"),

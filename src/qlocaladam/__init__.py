@@ -4,7 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
+    from qlocaladam.codecs import (
+        Codec,
+        DynamicCodec,
+        Encoded,
+        LinearCodec,
+        LogCodec,
+        NormalisedCodec,
+        UnsignedDynamicCodec,
+    )
     from qlocaladam.memory import MemoryReport, optimizer_bytes
     from qlocaladam.optim import ARMS, QLocalAdam, state_codecs
 
@@ -17,6 +25,7 @@ __all__ = [
     "LinearCodec",
     "LogCodec",
     "MemoryReport",
+    "NormalisedCodec",
     "QLocalAdam",
     "UnsignedDynamicCodec",
     "optimizer_bytes",

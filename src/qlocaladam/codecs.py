@@ -1,13 +1,13 @@
-"""Block codecs: a tensor becomes 8-bit codes and a float32 range per block, and comes back.
+"""Block codecs: a tensor becomes codes of 8 or 4 bits and a float32 range per block, and comes back.
 
-A codec is a monotone map between the values of a block and the levels 0 to 255, fixed by the block's range; how a
-level that falls between two codes is rounded is the same for all of them.
+A codec is a monotone map between the values of a block and the levels 0 to 255 (or 15), fixed by the block's range; how
+a level that falls between two codes is rounded is the same for all of them.
 
 What every codec promises:
 
 * blocks run over the tensor in logical (row-major) order, whatever its memory layout; the last one may be short, and
   nothing of what pads it is stored or influences it;
-* only the codes and the ranges are kept: 1 byte a value and 4 or 8 bytes a block;
+* only the codes and the ranges are kept: 1 byte a value, or half a byte, and 4 or 8 bytes a block;
 * a block of equal values comes back exactly, zeros included;
 * a NaN or an infinity anywhere in a block makes the range of that block NaN, so that the whole block decodes to NaN,
   and no other block changes. Codecs for non-negative values treat a negative one the same way.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, NamedTuple
 
@@ -27,13 +27,14 @@ from torch import Tensor
 from qlocaladam.keys import mix
 
 ROUNDINGS = ("nearest", "floor", "stochastic")
+BITS = (8, 4)
 
 
 class Encoded(NamedTuple):
     """What is left of a tensor: one code a value, and what its block's codec needs to read them."""
 
     codes: Tensor
-    """uint8, one entry a value, in logical order."""
+    """uint8, in logical order: one entry a value, or one for two, the first of them in the lower half."""
     ranges: Tensor
     """float32, one row a block."""
 
@@ -50,18 +51,24 @@ class Codec(ABC):
 
     block_size: int = 64
     rounding: str = "nearest"
+    bits: int = field(default=8, kw_only=True)
 
     name: ClassVar[str]
-    bits: ClassVar[int] = 8
     range_size: ClassVar[int] = 2
     """How many float32 numbers a block keeps."""
     signed: ClassVar[bool] = True
+    relative: ClassVar[bool] = False
+    """Whether the values are momenta divided by the root of their variance. The kernels divide and multiply."""
 
     def __post_init__(self) -> None:
         if isinstance(self.block_size, bool) or not isinstance(self.block_size, int) or self.block_size < 2:
             raise ValueError(f"block_size must be a whole number of at least 2, got {self.block_size!r}")
         if self.rounding not in ROUNDINGS:
             raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, got {self.rounding!r}")
+        if isinstance(self.bits, bool) or self.bits not in BITS:
+            raise ValueError(f"bits must be one of {', '.join(map(str, BITS))}, got {self.bits!r}")
+        if self.bits == 4 and self.block_size % 2:
+            raise ValueError(f"block_size must be even at 4 bits, two codes to a byte, got {self.block_size!r}")
 
     @property
     def top(self) -> int:
@@ -71,13 +78,17 @@ class Codec(ABC):
     def blocks(self, numel: int) -> int:
         return -(-numel // self.block_size)
 
+    def code_bytes(self, numel: int) -> int:
+        """Bytes of the codes of `numel` values."""
+        return -(-numel * self.bits // 8)
+
     def nbytes(self, numel: int) -> int:
         """Exact bytes that `numel` encoded values occupy."""
-        return -(-numel * self.bits // 8) + 4 * self.range_size * self.blocks(numel)
+        return self.code_bytes(numel) + 4 * self.range_size * self.blocks(numel)
 
     def zeros(self, numel: int, device: torch.device | None = None) -> Encoded:
         """The encoding of `numel` zeros, without making them first."""
-        codes = torch.zeros(numel, dtype=torch.uint8, device=device)
+        codes = torch.zeros(self.code_bytes(numel), dtype=torch.uint8, device=device)
         return Encoded(codes, torch.zeros(self.blocks(numel), self.range_size, device=device))
 
     def encode(self, values: Tensor, *, key: int = 0, first: int = 0) -> Encoded:
@@ -91,11 +102,17 @@ class Codec(ABC):
             levels += uniform_noise(key, first, flat.numel(), flat.device)
         elif self.rounding == "nearest":
             levels += 0.5
-        return Encoded(levels.clamp_(0, self.top).to(torch.uint8), ranges)
+        codes = levels.clamp_(0, self.top).to(torch.uint8)
+        return Encoded(codes if self.bits == 8 else _packed(codes), ranges)
 
-    def decode(self, encoded: Encoded) -> Tensor:
-        """The values as a flat float32 tensor in logical order."""
+    def decode(self, encoded: Encoded, numel: int | None = None) -> Tensor:
+        """The values as a flat float32 tensor in logical order.
+
+        `numel`: how many there are; needed only for an odd number of 4-bit codes.
+        """
         codes, ranges = encoded
+        if self.bits == 4:
+            codes = _unpacked(codes)[:numel]
         return self._values(self._in_blocks(codes), ranges).reshape(-1)[: codes.numel()]
 
     def _in_blocks(self, flat: Tensor) -> Tensor:
@@ -122,12 +139,22 @@ class Codec(ABC):
         """What each code stands for."""
 
 
+def _packed(codes: Tensor) -> Tensor:
+    """Two codes to a byte; a last one alone leaves the upper half 0."""
+    low, high = codes[::2], codes[1::2]
+    return low | torch.nn.functional.pad(high << 4, (0, len(low) - len(high)))
+
+
+def _unpacked(codes: Tensor) -> Tensor:
+    return torch.stack((codes & 15, codes >> 4), 1).reshape(-1)
+
+
 @dataclass(frozen=True)
 class LinearCodec(Codec):
     """Evenly spaced levels from a block's minimum to its maximum (equations 1 to 4 of the paper).
 
-    The error is at most half a level, range / 510, for `nearest`, and less than one level for `floor` and
-    `stochastic`. The minimum and the maximum come back exactly.
+    The error is at most half a level for `nearest`, range / 510 at 8 bits and range / 30 at 4, and less than one level
+    for `floor` and `stochastic`. The minimum and the maximum come back exactly.
     """
 
     name: ClassVar[str] = "linear"
@@ -154,11 +181,23 @@ class LinearCodec(Codec):
 
 
 @dataclass(frozen=True)
+class NormalisedCodec(LinearCodec):
+    """Momentum as m / sqrt(v), in evenly spaced levels. Read back, it is multiplied by the root of v as that was stored.
+
+    Adam bounds the ratio: by 7.27 for betas of 0.9 and 0.999, whatever the gradients were (docs/method.md). So half a
+    level, which is all that is lost of it, is at most 0.029 learning rates at 8 bits and 0.49 at 4.
+    """
+
+    name: ClassVar[str] = "normalised"
+    relative: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
 class LogCodec(Codec):
     """Levels evenly spaced in log(value + offset), for values that are not negative (equations 5 to 9).
 
-    The relative error of value + offset is at most exp(range of the logarithm / 510) - 1 for `nearest`, and the
-    exponential of a whole level less one for the other roundings. The minimum comes back exactly, zero included, and
+    The relative error of value + offset is at most exp(half a level) - 1 for `nearest`, a level being the range of the
+    logarithm / 255 or 15, and the exponential of a whole level less one for the other roundings. The minimum comes back exactly, zero included, and
     so does the maximum unless float32 cannot tell their logarithms apart. Values far below the offset are lost in it.
     """
 
@@ -220,6 +259,11 @@ class DynamicCodec(Codec):
 
     name: ClassVar[str] = "dynamic"
     range_size: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits != 8:
+            raise ValueError(f"bits must be 8 for the dynamic code, got {self.bits!r}")
 
     def _range(self, blocks: Tensor) -> Tensor:
         return blocks.abs().amax(1, keepdim=True)

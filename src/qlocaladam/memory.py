@@ -27,7 +27,7 @@ def state_bytes(numel: int, codec: Codec | None, layout: str = "held") -> int:
     if codec is None:
         return 4 * numel
     if layout == "published":
-        return codec.blocks(numel) * (codec.block_size + PUBLISHED_METADATA_BYTES)
+        return codec.blocks(numel) * (codec.code_bytes(codec.block_size) + PUBLISHED_METADATA_BYTES)
     return codec.nbytes(numel)
 
 

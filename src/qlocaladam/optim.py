@@ -1,4 +1,4 @@
-"""QLocalAdam: Adam whose two states are kept as 8-bit codes, each by a codec of its own, or in FP32.
+"""QLocalAdam: Adam whose two states are kept as codes of 8 or 4 bits, each by a codec of its own, or in FP32.
 
 Every arm of the paper is this class with two words changed; `ARMS` has the words.
 """
@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
+from qlocaladam.codecs import (
+    Codec,
+    DynamicCodec,
+    Encoded,
+    LinearCodec,
+    LogCodec,
+    NormalisedCodec,
+    UnsignedDynamicCodec,
+)
 from qlocaladam.kernels import Rule, Work, fused, reference
 from qlocaladam.keys import stream_key
 from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_bytes
@@ -27,31 +35,48 @@ ARMS: dict[str, dict[str, Any]] = {
     "momentum-only": {"momentum": "linear", "variance": "fp32"},
     "variance-only": {"momentum": "fp32", "variance": "log"},
     "dynamic-8bit": {"momentum": "dynamic", "variance": "dynamic", "block_size": 256, "variance_floor": 0.0},
+    "normalised": {"momentum": "normalised", "variance": "log", "variance_floor": 0.0, "log_offset": 1e-16},
+    "normalised-4bit": {
+        "momentum": "normalised",
+        "variance": "log",
+        "variance_floor": 0.0,
+        "log_offset": 1e-16,
+        "bits": 4,
+    },
 }
-"""The arms by the paper's names, and the 8-bit Adam of Dettmers et al., as options of `QLocalAdam`.
+"""The arms by the paper's names, the 8-bit Adam of Dettmers et al., and ours, as options of `QLocalAdam`.
 
-Only Q-LocalAdam and variance-only have the floor of the released code. With it the naive arm would not collapse.
+Only Q-LocalAdam and variance-only have the floor of the released code. With it the naive arm would not collapse; the
+normalised arms do without. Their offset is the square of eps: a variance below it has a root that eps outweighs.
 """
 
-MOMENTUM_CODECS = ("linear", "dynamic", "fp32")
-VARIANCE_CODECS = ("log", "linear", "dynamic", "fp32")
+SIGNED_CODECS: dict[str, type[Codec]] = {
+    "linear": LinearCodec,
+    "normalised": NormalisedCodec,
+    "dynamic": DynamicCodec,
+}
+UNSIGNED_CODECS: dict[str, type[Codec]] = {"log": LogCodec, "linear": LinearCodec, "dynamic": UnsignedDynamicCodec}
+MOMENTUM_CODECS = (*SIGNED_CODECS, "fp32")
+VARIANCE_CODECS = (*UNSIGNED_CODECS, "fp32")
+CODEC_OPTIONS = ("momentum", "variance", "block_size", "rounding", "log_offset", "bits")
 BACKENDS = ("auto", "fused", "reference")
 
 
 @cache
 def state_codecs(
-    momentum: str, variance: str, block_size: int, rounding: str, log_offset: float
+    momentum: str, variance: str, block_size: int, rounding: str, log_offset: float, bits: int = 8
 ) -> tuple[Codec | None, Codec | None]:
     """The codecs that these options mean; None for a state in FP32. Raises ValueError for what does not exist."""
     if momentum not in MOMENTUM_CODECS:
         raise ValueError(f"momentum must be one of {', '.join(MOMENTUM_CODECS)}, got {momentum!r}")
     if variance not in VARIANCE_CODECS:
         raise ValueError(f"variance must be one of {', '.join(VARIANCE_CODECS)}, got {variance!r}")
-    linear, log = LinearCodec(block_size, rounding), LogCodec(block_size, rounding, log_offset)
-    signed, unsigned = DynamicCodec(block_size, rounding), UnsignedDynamicCodec(block_size, rounding)
+    LogCodec(block_size, rounding, log_offset, bits=bits)  # refuses what would be wrong for any
+    first, second = SIGNED_CODECS.get(momentum), UNSIGNED_CODECS.get(variance)
+    offset = {"offset": log_offset} if second is LogCodec else {}
     return (
-        {"linear": linear, "dynamic": signed}.get(momentum),
-        {"log": log, "linear": linear, "dynamic": unsigned}.get(variance),
+        first(block_size, rounding, bits=bits) if first else None,
+        second(block_size, rounding, bits=bits, **offset) if second else None,
     )
 
 
@@ -77,20 +102,21 @@ def _check_options(group: dict[str, Any]) -> None:
     need("variance_floor", floor is None or number("variance_floor"), "None or a finite number of at least 0")
     need("seed", isinstance(group["seed"], int), "a whole number")
     need("backend", group["backend"] in BACKENDS, f"one of {', '.join(BACKENDS)}")
-    state_codecs(*(group[name] for name in ("momentum", "variance", "block_size", "rounding", "log_offset")))
+    state_codecs(*(group[name] for name in CODEC_OPTIONS))
 
 
 class QLocalAdam(Optimizer):
-    r"""Adam with block-wise 8-bit states, a drop-in for :class:`torch.optim.Adam`.
+    r"""Adam with block-wise states of 8 or 4 bits, a drop-in for :class:`torch.optim.Adam`.
 
     Each step reads the stored states, updates them and the parameter in FP32, and stores the new states. Between steps
-    nothing is kept but codes and block ranges: 2.25 bytes a parameter at blocks of 64 instead of 8.
+    nothing is kept but codes and block ranges: at blocks of 64, 2.25 bytes a parameter instead of 8, or 1.25 at 4 bits.
 
     Args:
         params: parameters, named parameters or parameter groups, as for any torch optimizer.
         lr, betas, eps, weight_decay, maximize: as for :class:`torch.optim.Adam`.
         decoupled_weight_decay: decay the parameter as AdamW does, instead of adding to the gradient.
-        momentum: how the first moment is stored: ``linear`` (the paper), ``dynamic`` or ``fp32``.
+        momentum: how the first moment is stored: ``linear`` (the paper), ``normalised`` (divided by the root of the
+            second, which needs no floor), ``dynamic`` or ``fp32``.
         variance: how the second moment is stored: ``log`` (the paper), ``linear``, ``dynamic`` or ``fp32``.
         block_size: values that share a range; at least 2.
         rounding: ``nearest``, ``floor`` (the paper's equations 3 and 9) or ``stochastic``.
@@ -98,6 +124,7 @@ class QLocalAdam(Optimizer):
             variance, as in the paper's released code, and no floor for FP32. Without a floor, momentum's absolute
             rounding error is divided by roots close to 0, and training collapses; 0 turns it off.
         log_offset: what is added to the variance before the logarithm. Variances far below it are read as 0.
+        bits: of a code, 8 or 4; 4 needs an even `block_size`, and not ``dynamic``.
         seed: of stochastic rounding. Draws depend on nothing but the seed, the step, the tensor and the position, so
             nothing of them needs to be saved.
         backend: ``fused`` (compiled, CPU), ``reference`` (torch operations, any device), or ``auto``: fused wherever
@@ -116,6 +143,7 @@ class QLocalAdam(Optimizer):
         "rounding",
         "variance_floor",
         "log_offset",
+        "bits",
         "seed",
     )
 
@@ -135,6 +163,7 @@ class QLocalAdam(Optimizer):
         rounding: str = "nearest",
         variance_floor: float | None = None,
         log_offset: float = 1e-8,
+        bits: int = 8,
         seed: int = 0,
         backend: str = "auto",
     ) -> None:
@@ -227,10 +256,10 @@ class QLocalAdam(Optimizer):
 
         def put(_: Optimizer) -> None:
             names = chain.from_iterable(group["params"] for group in loaded["param_groups"])
-            params = chain.from_iterable(group["params"] for group in self.param_groups)
-            for name, param in zip(names, params, strict=True):
-                if name in loaded["state"]:
-                    self.state[param] = _placed(loaded["state"][name], param, name)
+            for group in self.param_groups:
+                for name, param in zip(names, group["params"], strict=False):
+                    if name in loaded["state"]:
+                        self.state[param] = _placed(loaded["state"][name], param, name, group["bits"])
 
         hooks = (
             self.register_load_state_dict_pre_hook(take),
@@ -282,8 +311,7 @@ class QLocalAdam(Optimizer):
 
 
 def _rule(group: dict[str, Any]) -> Rule:
-    names = ("momentum", "variance", "block_size", "rounding", "log_offset")
-    momentum, variance = state_codecs(*(group[name] for name in names))
+    momentum, variance = state_codecs(*(group[name] for name in CODEC_OPTIONS))
     floor = group["variance_floor"]
     if floor is None:
         floor = 0.0 if variance is None else group["eps"]
@@ -319,11 +347,14 @@ def _stored(state: dict[str, Any], moment: str) -> Tensor | Encoded:
     return Encoded(state[f"{moment}_codes"], state[f"{moment}_ranges"])
 
 
-def _placed(saved: dict[str, Any], param: Tensor, name: object) -> dict[str, Any]:
+def _placed(saved: dict[str, Any], param: Tensor, name: object, bits: int) -> dict[str, Any]:
     """A copy of a saved state on the parameter's device, refused if it belongs to a tensor of another size."""
     for key, value in saved.items():
-        if isinstance(value, Tensor) and not key.endswith("_ranges") and value.numel() != param.numel():
-            raise ValueError(f"state {name!r} has {value.numel()} values in {key!r}, its parameter has {param.numel()}")
+        if not isinstance(value, Tensor) or key.endswith("_ranges"):
+            continue
+        wanted = -(-param.numel() * bits // 8) if key.endswith("_codes") else param.numel()
+        if value.numel() != wanted:
+            raise ValueError(f"state {name!r} has {value.numel()} values in {key!r}, its parameter needs {wanted}")
     return {
         key: value.to(param.device, copy=True) if isinstance(value, Tensor) else value for key, value in saved.items()
     }

@@ -289,14 +289,17 @@ def error_table(states: States) -> pd.DataFrame:
 
 
 def codecs(state: str, log_offset: float = LogCodec.offset) -> Iterator[Codec]:
-    """Every codec that the optimizer has for a state, at each rounding, and at each block size it is to be seen at."""
+    """Every codec that the optimizer has for a state, at each rounding, and at each block size it is to be seen at.
+
+    Without the one that stores no state but the ratio of both: `analysis.steps` compares that.
+    """
     for name in {"momentum": MOMENTUM_CODECS, "variance": VARIANCE_CODECS}[state]:
         options = {**ARMS["fp32"], state: name}
         for block_size in BLOCK_SIZES.get(name, (Codec.block_size,)):
             for rounding in ROUNDINGS:
                 both = state_codecs(**options, block_size=block_size, rounding=rounding, log_offset=log_offset)
                 codec = both[STATES.index(state)]
-                if codec is not None:
+                if codec is not None and not codec.relative:
                     yield codec
 
 

@@ -69,7 +69,7 @@ def _codecs(arms: Mapping[str, Mapping[str, Any]], name: str, block_size: int) -
         raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {arm!r}")
     options = {**ARMS[arm], **arms[name].get("options", {})}
     # How values are rounded and offset takes no bytes.
-    return state_codecs(options["momentum"], options["variance"], block_size, "nearest", 1e-8)
+    return state_codecs(options["momentum"], options["variance"], block_size, "nearest", 1e-8, options.get("bits", 8))
 
 
 def _bytes(sizes: Sequence[int], codecs: Codecs) -> dict[str, float]:

@@ -34,6 +34,8 @@ typedef struct {
     int64_t block_size;
     const float *signed_map, *unsigned_map;           /* the dynamic code */
     int32_t momentum_kind, variance_kind, rounding;
+    int32_t relative;                                 /* momentum is stored divided by the root of its variance */
+    int32_t bits;                                     /* of a code: 8, or 4 and two codes to a byte */
     float beta1, beta2, one_minus_beta1, one_minus_beta2;
     float eps, variance_floor, log_offset;
     float grad_sign, weight_decay, shrink;            /* shrink: what decoupled decay leaves of a parameter */
@@ -52,15 +54,16 @@ typedef struct {
 typedef struct {
     int64_t first, count;                             /* values */
     int blocks, size;
-    uint8_t *codes;
+    uint8_t *codes;                                   /* one a byte */
     float *ranges;
     const float *map;
     uint32_t key;
+    int top;                                          /* the highest code */
 } Blocks;
 
 #define ROW 1024                                      /* shorter rows pay more for starting loops than they save */
 #define MOST_BLOCKS (ROW / 2)
-#define TOP 255
+#define MOST 255                                      /* the highest code of 8 bits */
 #define INFINITE_BITS 0x7f800000
 #define NAN_BITS 0x7fc00000
 #define INLINE static inline __attribute__((always_inline))
@@ -127,7 +130,7 @@ INLINE void read_linear(const Blocks *b, LinearBlocks *restrict r)
         float low = b->ranges[2 * j], high = b->ranges[2 * j + 1], scale = scale_of(low, high);
         r->high[j] = high;
         r->low[j] = low * scale;
-        r->step[j] = (high * scale - low * scale) / TOP * (1.0f + 0x1p-21f);
+        r->step[j] = (high * scale - low * scale) / (float)b->top * (1.0f + 0x1p-21f);
         r->unscale[j] = 1.0f / scale;
     }
 }
@@ -142,7 +145,7 @@ INLINE void read_log(const Blocks *b, float offset, LogBlocks *restrict r)
         r->low[j] = bits_of(b->ranges[2 * j]);
         r->high[j] = bits_of(b->ranges[2 * j + 1]);
         r->base[j] = low - hair;
-        r->step[j] = (high - low + 2 * hair) / TOP;
+        r->step[j] = (high - low + 2 * hair) / (float)b->top;
     }
 }
 
@@ -213,7 +216,7 @@ STAGE void find_ranges(const Blocks *b, int negative, const float *restrict x, f
     }
 }
 
-INLINE float levels_per(float span) { return span > 0.0f ? TOP / span * (1.0f + 0x1p-22f) : 0.0f; }
+INLINE float levels_per(float span, int top) { return span > 0.0f ? (float)top / span * (1.0f + 0x1p-22f) : 0.0f; }
 
 STAGE void levels_linear(const Blocks *b, const float *restrict low, const float *restrict high, float *restrict x)
 {
@@ -223,7 +226,7 @@ STAGE void levels_linear(const Blocks *b, const float *restrict low, const float
         scale[j] = scale_of(low[j], high[j]);
         base[j] = low[j] * scale[j];
         float span = high[j] * scale[j] - base[j];
-        per_level[j] = levels_per(span);
+        per_level[j] = levels_per(span, b->top);
     }
     FOR_EACH_BLOCK({ x[at + i] = (x[at + i] * scale[j] - base[j]) * per_level[j]; })
 }
@@ -236,7 +239,7 @@ STAGE void levels_log(const Blocks *b, const float *restrict low, const float *r
     for (int j = 0; j < b->blocks; j++) {
         base[j] = log2_of(low[j] + offset);
         float span = log2_of(high[j] + offset) - base[j];
-        per_level[j] = levels_per(span);
+        per_level[j] = levels_per(span, b->top);
     }
     FOR_EACH_BLOCK({ x[at + i] = (log2_of(x[at + i] + offset) - base[j]) * per_level[j]; })
 }
@@ -254,7 +257,7 @@ STAGE void levels_dynamic(const Blocks *b, const float *restrict largest, float 
         below += map[below + 4] <= relative ? 4 : 0;
         below += map[below + 2] <= relative ? 2 : 0;
         below += map[below + 1] <= relative ? 1 : 0;
-        below = lesser(below, TOP - 1);
+        below = lesser(below, MOST - 1);
         float fraction = (relative - map[below]) / (map[below + 1] - map[below]);
         fraction = fraction > 0.0f ? fraction : 0.0f;
         x[at + i] = (float)below + (fraction < 1.0f ? fraction : 1.0f);
@@ -272,8 +275,26 @@ STAGE void round_levels(const Blocks *b, int rounding, float *restrict x)
             x[i] += (float)(int32_t)(mix((start + (uint32_t)i) * 0x9e3779b9u + b->key) >> 8) * 0x1p-24f;
     }
     float shift = rounding == NEAREST ? 0.5f : 0.0f;
+    int32_t top = b->top;
     SIMD
-    for (int i = 0; i < n; i++) codes[i] = (uint8_t)lesser((int32_t)(x[i] + shift), TOP);
+    for (int i = 0; i < n; i++) codes[i] = (uint8_t)lesser((int32_t)(x[i] + shift), top);
+}
+
+/* Codes of 4 bits, from two to a byte to one and back. A last one alone leaves the upper half 0. */
+STAGE void unpack(const uint8_t *restrict packed, int64_t n, uint8_t *restrict codes)
+{
+    SIMD
+    for (int64_t i = 0; i < (n + 1) / 2; i++) {
+        codes[2 * i] = packed[i] & 15;
+        codes[2 * i + 1] = packed[i] >> 4;
+    }
+}
+
+STAGE void pack(uint8_t *restrict codes, int64_t n, uint8_t *restrict packed)
+{
+    codes[n] = 0;
+    SIMD
+    for (int64_t i = 0; i < (n + 1) / 2; i++) packed[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
 }
 
 /* What Adam needs, in registers. */
@@ -294,34 +315,43 @@ INLINE int is_plain(const Settings *s)
     return s->grad_sign == 1.0f && s->weight_decay == 0.0f && s->shrink == 1.0f;
 }
 
-INLINE void adam(Adam a, int plain, float *restrict p, float g, float *restrict m, float *restrict v)
+/* `plain` and `relative` are known to the compiler wherever this is called. */
+INLINE void adam(Adam a, int plain, int relative, float *restrict p, float g, float *restrict m, float *restrict v)
 {
     uint32_t read = (uint32_t)bits_of(*v);
     float square = float_of((int32_t)(read > a.floor ? read : a.floor));
+    float mean = relative ? *m * __builtin_sqrtf(square) : *m;
     if (!plain) {
         g = a.decay != 0.0f ? a.sign * g + a.decay * *p : a.sign * g;
         *p *= a.shrink;
     }
-    *m = a.beta1 * *m + a.rest1 * g;
-    *v = a.beta2 * square + a.rest2 * (g * g);
-    *p -= a.step_size * (*m / (__builtin_sqrtf(*v) * a.correction + a.eps));
+    mean = a.beta1 * mean + a.rest1 * g;
+    square = a.beta2 * square + a.rest2 * (g * g);
+    float root = __builtin_sqrtf(square);
+    *p -= a.step_size * (mean / (root * a.correction + a.eps));
+    *m = !relative ? mean : root != 0.0f ? mean / root : 0.0f;
+    *v = square;
 }
 
-STAGE void update(const Tensor *t, const Settings *s, int64_t first, int n, float *restrict m, float *restrict v)
+INLINE void update_as(const Tensor *t, const Settings *s, int plain, int relative, int64_t first, int n,
+                      float *restrict m, float *restrict v)
 {
     float *restrict p = t->param + first;
     const float *restrict g = t->grad + first;
     Adam a = adam_of(t, s);
-    if (is_plain(s)) {
-        SIMD for (int i = 0; i < n; i++) adam(a, 1, p + i, g[i], m + i, v + i);
-    } else {
-        SIMD for (int i = 0; i < n; i++) adam(a, 0, p + i, g[i], m + i, v + i);
-    }
+    SIMD for (int i = 0; i < n; i++) adam(a, plain, relative, p + i, g[i], m + i, v + i);
 }
 
-/* The paper's arm: decoding and updating in one loop lets roots and divisions hide behind the exponentials. */
+STAGE void update(const Tensor *t, const Settings *s, int64_t first, int n, float *m, float *v)
+{
+    if (s->relative) update_as(t, s, 0, 1, first, n, m, v);
+    else if (is_plain(s)) update_as(t, s, 1, 0, first, n, m, v);
+    else update_as(t, s, 0, 0, first, n, m, v);
+}
+
+/* The arms to be fast: decoding and updating in one loop lets roots and divisions hide behind the exponentials. */
 INLINE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *b, const Blocks *bv, int plain,
-                              float *restrict m, float *restrict v)
+                              int relative, float *restrict m, float *restrict v)
 {
     float *restrict p = t->param + b->first;
     const float *restrict g = t->grad + b->first;
@@ -334,7 +364,7 @@ INLINE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *
     read_log(bv, offset, &rv);
     FOR_EACH_BLOCK({
         float mean = linear_value(&rm, j, codes_m[at + i]), square = log_value(&rv, j, codes_v[at + i], offset);
-        adam(a, plain, p + at + i, g[at + i], &mean, &square);
+        adam(a, plain, relative, p + at + i, g[at + i], &mean, &square);
         m[at + i] = mean;
         v[at + i] = square;
     })
@@ -342,12 +372,14 @@ INLINE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *
 
 STAGE void step_plain(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *m, float *v)
 {
-    decode_and_update(t, s, bm, bv, 1, m, v);
+    if (s->relative) decode_and_update(t, s, bm, bv, 1, 1, m, v);
+    else decode_and_update(t, s, bm, bv, 1, 0, m, v);
 }
 
 STAGE void step_with_decay(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *m, float *v)
 {
-    decode_and_update(t, s, bm, bv, 0, m, v);
+    if (s->relative) decode_and_update(t, s, bm, bv, 0, 1, m, v);
+    else decode_and_update(t, s, bm, bv, 0, 0, m, v);
 }
 
 static void decode(int kind, const Blocks *b, const Settings *s, float *out)
@@ -372,23 +404,30 @@ static void encode(int kind, int negative, const Blocks *b, const Settings *s, f
     round_levels(b, s->rounding, x);
 }
 
-/* A state's blocks from `block` on, `count` values of them. */
-static Blocks blocks_of(int kind, void *state, float *ranges, const float *map, uint32_t key, int64_t size,
-                        int64_t block, int64_t count)
+/* A state's blocks from `block` on, `count` values of them. Codes of 4 bits are unpacked into `scratch`. */
+static Blocks blocks_of(int kind, const Settings *s, void *state, float *ranges, const float *map, uint32_t key,
+                        int64_t block, int64_t count, uint8_t *scratch)
 {
-    int64_t first = block * size;
-    return (Blocks){first, count, (int)((count + size - 1) / size), (int)size, (uint8_t *)state + first,
-                    ranges + (kind == DYNAMIC ? block : 2 * block), map, key};
+    int64_t size = s->block_size, first = block * size;
+    Blocks b = {first, count, (int)((count + size - 1) / size), (int)size, (uint8_t *)state + first,
+                ranges + (kind == DYNAMIC ? block : 2 * block), map, key, (1 << s->bits) - 1};
+    if (kind != FP32 && s->bits == 4) {
+        unpack((uint8_t *)state + first / 2, count, scratch);
+        b.codes = scratch;
+    }
+    return b;
 }
 
-/* Blocks in a row. */
+/* Blocks in a row, and the bytes of scratch that a thread needs: two rows of floats, two of codes and one to spare. */
 static int64_t rows_of(const Settings *s) { return s->block_size < ROW ? ROW / s->block_size : 1; }
+static size_t scratch_of(const Settings *s) { return (size_t)(rows_of(s) * s->block_size) * 10 + 4; }
 
 static void step_range(const Job *job, int64_t begin, int64_t end, float *scratch)
 {
     const Settings *s = job->settings;
     int64_t size = s->block_size, row = rows_of(s);
     int kind_m = s->momentum_kind, kind_v = s->variance_kind;
+    uint8_t *codes_m = (uint8_t *)(scratch + 2 * row * size), *codes_v = codes_m + row * size + 2;
     for (const Tensor *t = job->tensors; t < job->tensors + job->count; t++) {
         int64_t blocks = (t->numel + size - 1) / size;
         int64_t from = begin > t->first_block ? begin - t->first_block : 0;
@@ -396,8 +435,8 @@ static void step_range(const Job *job, int64_t begin, int64_t end, float *scratc
         for (int64_t block = from; block < to; block += row) {
             int64_t first = block * size, last = (block + row < to ? block + row : to) * size;
             int64_t n = (last < t->numel ? last : t->numel) - first;
-            Blocks bm = blocks_of(kind_m, t->momentum, t->momentum_ranges, s->signed_map, t->momentum_key, size, block, n);
-            Blocks bv = blocks_of(kind_v, t->variance, t->variance_ranges, s->unsigned_map, t->variance_key, size, block, n);
+            Blocks bm = blocks_of(kind_m, s, t->momentum, t->momentum_ranges, s->signed_map, t->momentum_key, block, n, codes_m);
+            Blocks bv = blocks_of(kind_v, s, t->variance, t->variance_ranges, s->unsigned_map, t->variance_key, block, n, codes_v);
             float *m = kind_m == FP32 ? (float *)t->momentum + first : scratch;
             float *v = kind_v == FP32 ? (float *)t->variance + first : scratch + row * size;
             if (kind_m == LINEAR && kind_v == LOG) {
@@ -409,6 +448,8 @@ static void step_range(const Job *job, int64_t begin, int64_t end, float *scratc
             }
             if (kind_m != FP32) encode(kind_m, 1, &bm, s, m);
             if (kind_v != FP32) encode(kind_v, 0, &bv, s, v);
+            if (kind_m != FP32 && s->bits == 4) pack(codes_m, n, (uint8_t *)t->momentum + first / 2);
+            if (kind_v != FP32 && s->bits == 4) pack(codes_v, n, (uint8_t *)t->variance + first / 2);
         }
     }
 }
@@ -417,7 +458,7 @@ static void step_range(const Job *job, int64_t begin, int64_t end, float *scratc
 void qlocaladam_work(Job *job)
 {
     int64_t row = rows_of(job->settings), rows = (job->blocks + row - 1) / row;
-    float *scratch = malloc(2 * (size_t)(row * job->settings->block_size) * sizeof(float));
+    float *scratch = malloc(scratch_of(job->settings));
     if (!scratch) {
         atomic_store(&job->out_of_memory, 1);
         return;

@@ -25,7 +25,7 @@ VALUES_PER_THREAD = 2**16
 PARTS_PER_THREAD = 8
 """Into how many parts a thread's share is cut, so that others can take over from one that is held up."""
 
-KINDS = {"linear": 1, "log": 2, "dynamic": 3}
+KINDS = {"linear": 1, "normalised": 1, "log": 2, "dynamic": 3}
 
 # The two structures of fused.c.
 TENSOR = np.dtype(
@@ -44,6 +44,8 @@ class Settings(ctypes.Structure):
         ("momentum_kind", ctypes.c_int32),
         ("variance_kind", ctypes.c_int32),
         ("rounding", ctypes.c_int32),
+        ("relative", ctypes.c_int32),
+        ("bits", ctypes.c_int32),
         ("beta1", ctypes.c_float),
         ("beta2", ctypes.c_float),
         ("one_minus_beta1", ctypes.c_float),
@@ -149,6 +151,8 @@ def _settings(rule: Rule, block_size: int) -> Settings:
         _kind(rule.momentum),
         _kind(rule.variance),
         ROUNDINGS.index(rule.rounding),
+        rule.momentum is not None and rule.momentum.relative,
+        next((codec.bits for codec in (rule.momentum, rule.variance) if codec), 8),
         rule.beta1,
         rule.beta2,
         1 - rule.beta1,

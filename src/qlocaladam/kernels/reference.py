@@ -45,26 +45,33 @@ def _update_values(param: Tensor, grad: Tensor, part: slice, work: Work, rule: R
     if rule.variance_floor:
         variance.clamp_(min=rule.variance_floor)
     momentum = _read(work.momentum, rule.momentum, part)
+    relative = rule.momentum is not None and rule.momentum.relative
+    if relative:
+        momentum.mul_(variance.sqrt())
 
     momentum.lerp_(grad, 1 - rule.beta1)
     variance.mul_(rule.beta2).addcmul_(grad, grad, value=1 - rule.beta2)
-    denominator = (variance.sqrt() / rule.root_correction(work.step)).add_(rule.eps)
+    root = variance.sqrt()
+    denominator = (root / rule.root_correction(work.step)).add_(rule.eps)
     param.addcdiv_(momentum, denominator, value=-rule.step_size(work.step))
 
+    if relative:
+        momentum = torch.where(root == 0, 0.0, momentum / root)  # NaN stays NaN
     _write(work.momentum, rule.momentum, part, momentum, work.momentum_key)
     _write(work.variance, rule.variance, part, variance, work.variance_key)
 
 
 def _stored(state: Encoded, codec: Codec, part: slice) -> Encoded:
     blocks = slice(part.start // codec.block_size, codec.blocks(part.stop))
-    return Encoded(state.codes[part], state.ranges[blocks])
+    codes = slice(codec.code_bytes(part.start), codec.code_bytes(part.stop))
+    return Encoded(state.codes[codes], state.ranges[blocks])
 
 
 def _read(state: Tensor | Encoded, codec: Codec | None, part: slice) -> Tensor:
     if codec is None or isinstance(state, Tensor):
         assert isinstance(state, Tensor)
         return state.view(-1)[part]
-    return codec.decode(_stored(state, codec, part))
+    return codec.decode(_stored(state, codec, part), part.stop - part.start)
 
 
 def _write(state: Tensor | Encoded, codec: Codec | None, part: slice, values: Tensor, key: int) -> None:
