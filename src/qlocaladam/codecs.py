@@ -182,7 +182,7 @@ class LinearCodec(Codec):
 
 @dataclass(frozen=True)
 class NormalisedCodec(LinearCodec):
-    """Momentum as m / sqrt(v), in evenly spaced levels. Read back, it is multiplied by the root of v as that was stored.
+    """Momentum as m / sqrt(v), in evenly spaced levels. Read back, it is multiplied by the root of v as v was stored.
 
     Adam bounds the ratio: by 7.27 for betas of 0.9 and 0.999, whatever the gradients were (docs/method.md). So half a
     level, which is all that is lost of it, is at most 0.029 learning rates at 8 bits and 0.49 at 4.
@@ -197,8 +197,9 @@ class LogCodec(Codec):
     """Levels evenly spaced in log(value + offset), for values that are not negative (equations 5 to 9).
 
     The relative error of value + offset is at most exp(half a level) - 1 for `nearest`, a level being the range of the
-    logarithm / 255 or 15, and the exponential of a whole level less one for the other roundings. The minimum comes back exactly, zero included, and
-    so does the maximum unless float32 cannot tell their logarithms apart. Values far below the offset are lost in it.
+    logarithm / 255 or 15, and the exponential of a whole level less one for the other roundings. The minimum comes
+    back exactly, zero included, and so does the maximum unless float32 cannot tell their logarithms apart. Values far
+    below the offset are lost in it.
     """
 
     offset: float = 1e-8
