@@ -5,13 +5,9 @@ All start from the same tensors with the same gradients and torch's default lear
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,18 +18,6 @@ from qlocaladam.kernels import fused
 
 Params = Sequence[Tensor]
 PEERS = "pip install -r envs/benchmark.txt"
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Peers warn about parts of theirs that are missing here and that no Adam needs."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 @dataclass(frozen=True)
@@ -108,23 +92,3 @@ def parameters(shapes: Sequence[Sequence[int]]) -> list[Tensor]:
     for param in params:
         param.grad = torch.randn(param.shape, generator=generator).mul_(1e-3)
     return params
-
-
-def state_bytes(optimizer: Optimizer) -> int:
-    """Bytes of all tensors in the state. A storage that several tensors share counts once."""
-    storages: dict[int, int] = {}
-
-    def add(value: Any) -> None:
-        if isinstance(value, dict):
-            for item in value.values():
-                add(item)
-        elif hasattr(value, "__tensor_flatten__"):  # a tensor made of tensors, as torchao's
-            for name in value.__tensor_flatten__()[0]:
-                add(getattr(value, name))
-        elif isinstance(value, Tensor):
-            storage = value.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-
-    for state in optimizer.state.values():
-        add(state)
-    return sum(storages.values())

@@ -82,7 +82,8 @@ def _temporary(step: Any) -> int | None:
 def _main() -> None:
     import torch
 
-    from benchmarks.competitors import COMPETITORS, parameters, quiet, state_bytes
+    from benchmarks.competitors import COMPETITORS, parameters
+    from qlocaladam.federated.peers import held_bytes, quiet
 
     names, models, threads = json.load(sys.stdin)
     torch.set_num_threads(threads)
@@ -95,7 +96,7 @@ def _main() -> None:
             first = time.perf_counter() - begin
             optimizer.step()
             temporary = _temporary(optimizer.step)
-            answers.append({"state": state_bytes(optimizer), "temporary": temporary, "first_step": first})
+            answers.append({"state": held_bytes(optimizer), "temporary": temporary, "first_step": first})
     print(json.dumps(answers))
 
 

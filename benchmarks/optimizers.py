@@ -26,11 +26,11 @@ from benchmarks.competitors import (
     TORCHAO,
     Competitor,
     parameters,
-    quiet,
 )
 from benchmarks.footprint import CannotRunError, Shapes, build_counter, measure
 from benchmarks.report import Progress, Table
 from benchmarks.timing import FULL, QUICK, OtherWork, Plan, Step, Times, take_turns
+from qlocaladam.federated.peers import quiet
 from qlocaladam.models import PAPER_MODELS, ResNet18
 
 NARROW, CIFAR10, CIFAR100 = "narrow, 0.18 M", "CIFAR-10, 6.3 M", "CIFAR-100, 11.2 M"

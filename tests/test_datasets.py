@@ -155,6 +155,108 @@ def test_digits_without_scikit_learn_say_what_to_install(tmp_path: Path, monkeyp
         prepare("digits", tmp_path / "digits.npz")
 
 
+# Text
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return prepare("text", tmp_path_factory.mktemp("text") / "text.npz")
+
+
+def characters(windows: np.ndarray) -> str:
+    """What the windows say, one after the other; a character outside the alphabet is an X."""
+    return "".join([*map(chr, range(32, 127)), "\n", "X"][symbol] for symbol in windows.ravel())
+
+
+def with_topics(monkeypatch: pytest.MonkeyPatch, **topics: str) -> Dataset:
+    monkeypatch.setattr("pydoc_data.topics.topics", topics)
+    return datasets._text()
+
+
+def test_text_is_cut_into_windows_and_every_tenth_is_for_testing(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = "".join(chr(33 + position % 90) for position in range(20 * 65 + 7))
+    dataset = with_topics(monkeypatch, only=letters)
+    assert (dataset.x_train.shape, dataset.x_test.shape) == ((18, 65), (2, 65))
+    assert (dataset.x_train.dtype, dataset.y_train.dtype) == (np.uint8, np.int64)
+    assert characters(dataset.x_train[:10]) == letters[: 9 * 65] + letters[10 * 65 : 11 * 65]
+    assert characters(dataset.x_test) == letters[9 * 65 : 10 * 65] + letters[19 * 65 : 20 * 65]
+    assert dataset.y_train.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9]
+    assert dataset.y_test.tolist() == [4, 9]
+    assert (dataset.classes, dataset.outputs, dataset.is_text, dataset.samples) == (10, 97, True, "windows")
+
+
+def test_topics_are_sorted_and_no_paragraph_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    filling = "\n".join(f"line {number}" for number in range(200))
+    dataset = with_topics(
+        monkeypatch,
+        b=f"Shared words\nof two topics.\n\nOnly b\u2019s\ttail.\n\n{filling}",
+        a="The first.\n\n   Shared words of\n   two topics.\n\nLast of a.",
+    )
+    expected = "The first.\n\n   Shared words of\n   two topics.\n\nLast of a.\n\nOnly bXsXtail.\n\nline 0\n"
+    assert characters(dataset.x_train).startswith(expected)
+
+
+def test_the_reference_of_this_python_is_enough_text(text: Dataset) -> None:
+    from pydoc_data.topics import topics
+
+    assert len(text.y_train) > 4000
+    for labels in (text.y_train, text.y_test):
+        counts = np.bincount(labels)
+        assert len(counts) == 10
+        assert counts.max() - counts.min() <= 2
+    assert abs(len(text.y_test) - len(text.y_train) / 9) < 1
+    whole = "\n\n".join(topics[name] for name in sorted(topics))
+    first = characters(text.x_train[:9])
+    assert first == "".join(c if c == "\n" or " " <= c <= "~" else "X" for c in whole[: 9 * 65])
+    seen = {window.tobytes() for window in text.x_train}
+    assert np.mean([window.tobytes() in seen for window in text.x_test]) < 0.02
+
+
+def test_text_says_which_text_it_is(text: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = hashlib.sha256(datasets._read_topics().encode()).hexdigest()
+    assert text.origin.startswith(f"pydoc_data.topics of Python {sys.version.split()[0]}, each paragraph once: ")
+    assert f" characters, SHA-256 {sha256}, " in text.origin
+    again = prepare("text", tmp_path / "text.npz")
+    assert (again.sha256, again.origin) == (text.sha256, text.origin)
+    assert load(tmp_path / "text.npz").origin == text.origin
+    assert json.loads((tmp_path / "text.npz.json").read_text())["origin"] == text.origin
+    assert with_topics(monkeypatch, other="x" * 1000).origin != text.origin
+
+
+def test_text_takes_no_source(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"text is made from Python's own documentation and takes no source"):
+        prepare("text", tmp_path / "text.npz", source=tmp_path)
+
+
+def test_text_without_pydoc_data_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(DataUnavailable, match=r"pydoc_data, which comes with Python .* libpython3-stdlib"):
+        prepare("text", tmp_path / "text.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_little_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for topics in ({}, {"short": "x" * 9 * 65}):
+        with pytest.raises(DataInvalid, match=r"pydoc_data\.topics: x_t\w+ has shape \(0, 65\); .* not empty"):
+            with_topics(monkeypatch, **topics)
+
+
+def test_text_of_ones_own_is_accepted(tmp_path: Path, text: Dataset) -> None:
+    source = write_npz(tmp_path / "own.npz", x_train=text.x_train[:12], x_test=text.x_test[:6])
+    prepare("own", tmp_path / "out.npz", source)
+    own = load(tmp_path / "out.npz")
+    assert own.is_text
+    assert (own.x_train == text.x_train[:12]).all()
+    assert (own.classes, own.outputs) == (3, 97)
+
+
+def test_a_subset_of_text_keeps_its_sections(text: Dataset) -> None:
+    part = subset(text, train=200, test=50)
+    assert (part.x_train.shape, part.x_test.shape) == ((200, 65), (50, 65))
+    assert set(np.bincount(part.y_train)) == {20}
+    assert part.origin == f"200 training and 50 test windows, stratified, seed 0, of: {text.origin}"
+
+
 # The file and its sidecar
 
 
@@ -197,8 +299,10 @@ def test_the_sidecar_names_no_path(prepared: Path) -> None:
 
 def test_a_truncated_file_is_refused(prepared: Path) -> None:
     prepared.write_bytes(prepared.read_bytes()[:-100])
-    with pytest.raises(DataInvalid, match=r"prepared\.npz: SHA-256 is \w+, but prepared\.npz\.json says"):
+    said = r"prepared\.npz: SHA-256 is \w+, but prepared\.npz\.json says .*; make it again with "
+    with pytest.raises(DataInvalid, match=said) as caught:
         load(prepared)
+    assert f"`python -m qlocaladam data own --out {prepared}`" in str(caught.value)
 
 
 def test_a_flipped_byte_is_refused(prepared: Path) -> None:
@@ -210,7 +314,9 @@ def test_a_flipped_byte_is_refused(prepared: Path) -> None:
 
 
 def test_a_missing_file_says_what_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(DataUnavailable, match=r"none\.npz does not exist"):
+    with pytest.raises(
+        DataUnavailable, match=r"none\.npz does not exist; make it with `python -m qlocaladam data NAME"
+    ):
         load(tmp_path / "none.npz")
 
 
@@ -226,7 +332,7 @@ def test_a_missing_file_says_what_makes_it(tmp_path: Path) -> None:
 def test_a_missing_or_broken_sidecar_is_refused(prepared: Path, text: str | None, said: str) -> None:
     sidecar = prepared.with_name("prepared.npz.json")
     sidecar.unlink() if text is None else sidecar.write_text(text)
-    with pytest.raises(DataInvalid, match=said):
+    with pytest.raises(DataInvalid, match=f"{said}.*; make it again with `python -m qlocaladam data NAME --out"):
         load(prepared)
 
 
@@ -234,6 +340,7 @@ def test_a_missing_or_broken_sidecar_is_refused(prepared: Path, text: str | None
     ("changed", "said"),
     [
         ({"x_train": np.zeros((12, 4, 6, 3), np.uint8)}, "training images are"),
+        ({"x_train": np.zeros((12, 65), np.uint8)}, r"training images are \(65,\) but test images \(4, 5\)"),
         ({"x_train": np.zeros((12, 3, 4, 5), np.uint8)}, "x_train has shape"),
         ({"x_train": np.zeros((12, 4, 5, 3), np.float32)}, "x_train is float32"),
         ({"x_train": np.zeros((12, 4, 5), np.uint8)}, "arrays are"),
@@ -305,6 +412,11 @@ def test_grey_images_and_any_integer_labels_are_accepted(tmp_path: Path) -> None
         ({"x_train": np.zeros((12, 4, 5, 2), np.uint8)}, r"x_train has shape \(12, 4, 5, 2\)"),
         ({"x_train": np.zeros((0, 4, 5, 3), np.uint8)}, "not empty"),
         ({"x_test": np.zeros((6, 5, 4, 3), np.uint8)}, "accepted is one size"),
+        ({"x_train": np.zeros((12, 64), np.uint8)}, r"x_train has shape \(12, 64\); .*, or of text \(N, 65\)"),
+        ({"x_train": np.zeros((0, 65), np.uint8)}, "not empty"),
+        ({"x_train": np.zeros(12, np.uint8)}, r"x_train has shape \(12,\)"),
+        ({"x_train": np.full((12, 65), 97, np.uint8)}, "x_train is text with symbols up to 97; accepted are 0 to 96"),
+        ({"x_train": np.zeros((12, 65), np.int64)}, "x_train is int64; accepted is uint8"),
         ({"y_train": np.zeros(12)}, "y_train is float64; accepted is any integer type"),
         ({"y_train": np.zeros(12, bool)}, "y_train is bool"),
         ({"y_train": np.zeros((12, 3), int)}, r"y_train has shape \(12, 3\)"),
@@ -379,7 +491,7 @@ def test_an_unknown_name_without_a_source_says_how_to_give_one(tmp_path: Path) -
         prepare("svhn", tmp_path / "out.npz")
     for said in (
         "'svhn'",
-        "digits, digit-pairs, cifar10, cifar100",
+        "digits, digit-pairs, text, cifar10, cifar100",
         "QLOCALADAM_SVHN",
         "svhn.npz",
         "x_train",
@@ -731,6 +843,7 @@ def test_class_names() -> None:
     assert datasets.class_names("cifar10")[6] == "Frog"
     assert datasets.class_names("cifar100")[99] == "99"
     assert len(datasets.class_names("digit-pairs")) == 100
+    assert datasets.class_names("text")[-1] == "9"
     assert datasets.class_names("own", classes=2) == ("0", "1")
     with pytest.raises(ValueError, match="classes must be given for 'own'"):
         datasets.class_names("own")

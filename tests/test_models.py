@@ -1,4 +1,4 @@
-"""The paper's models, and torchvision beside a torch that it was not built for."""
+"""The paper's models, the transformer, and torchvision beside a torch that it was not built for."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from qlocaladam import vision
-from qlocaladam.models import PAPER_MODELS, ResNet18
+from qlocaladam.models import PAPER_MODELS, ResNet18, Transformer
 
 
 @pytest.mark.parametrize(("dataset", "parameters"), [("cifar10", 6_294_202), ("cifar100", 11_227_812)])
@@ -42,6 +42,46 @@ def test_any_width_stem_and_size(width, stem, size):
 def test_nonsense_is_refused(options):
     with pytest.raises(ValueError, match="must be"):
         ResNet18(**options)
+
+
+def test_the_transformer_has_its_size():
+    """Two layers of 12 width^2 + 13 width; embeddings of 97 symbols and 64 places; a norm; a head with its bias."""
+    with torch.device("meta"):
+        model = Transformer(97, 64, 64)
+    assert sum(p.numel() for p in model.parameters()) == 2 * 49_984 + (97 + 64) * 64 + 2 * 64 + 65 * 97 == 116_705
+    assert not any(isinstance(module, torch.nn.Dropout) and module.p for module in model.modules())
+
+
+def test_the_transformer_sees_what_was_and_not_what_comes():
+    torch.manual_seed(0)
+    model, symbols = Transformer(97, 64, 8), torch.arange(64)[None]
+    logits = model(symbols)
+    assert logits.shape == (1, 64, 97)
+    for place in (0, 1, 40, 63):
+        other = symbols.clone()
+        other[0, place] = 96
+        changed = (model(other) != logits).any(2)[0]
+        assert not changed[:place].any()
+        assert changed[place:].all()
+    assert torch.allclose(model(symbols[:, :10]), logits[:, :10], atol=1e-6)
+    assert not torch.equal(model.layers[0].linear1.weight, model.layers[1].linear1.weight)
+
+
+def test_the_transformer_evaluates_as_it_trains():
+    """torch has a path of its own for layers that are only evaluated."""
+    torch.manual_seed(0)
+    model, symbols = Transformer(97, 64, 16), torch.randint(97, (5, 64))
+    trained = model(symbols)
+    with torch.no_grad():
+        assert torch.allclose(model.eval()(symbols), trained, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"width": 0}, {"width": 6}, {"symbols": 0, "width": 8}, {"length": 0, "width": 8}], ids=str
+)
+def test_a_nonsense_transformer_is_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        Transformer(**{"symbols": 97, "length": 64, **options})
 
 
 def in_new_process(code):

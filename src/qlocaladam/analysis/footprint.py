@@ -10,6 +10,7 @@ import torch
 
 from qlocaladam.codecs import Codec
 from qlocaladam.federated.partition import whole_number
+from qlocaladam.federated.peers import PEERS
 from qlocaladam.memory import optimizer_bytes
 from qlocaladam.models import PAPER_MODELS, ResNet18
 from qlocaladam.optim import ARMS, state_codecs
@@ -26,10 +27,11 @@ def memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, st
     """A row for each (data set, arm, block size) that is wanted, at the size of the paper's models.
 
     `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
+    Arms of other packages have no row: how they lay out their states is theirs, and a run of theirs measures it.
     `held` is what this package stores and `published` the paper's layout; ratios are FP32 to each of them, and
     `metadata_percent` is the share of block ranges in what is held.
     """
-    wanted = list(wanted)
+    wanted = [row for row in wanted if arms.get(row[1], {}).get("arm") not in PEERS]
     sizes = {dataset: _tensor_sizes(dataset) for dataset, _, _ in wanted}
     rows = []
     for dataset, arm, block_size in wanted:

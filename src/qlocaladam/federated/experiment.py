@@ -15,7 +15,7 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,25 +23,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.optim import Optimizer
 
 import qlocaladam
-from qlocaladam.datasets import Dataset
+from qlocaladam.datasets import WINDOW, Dataset
 from qlocaladam.federated import checkpoint
 from qlocaladam.federated.client import ClientResult, LocalTraining, is_finite, train_client
 from qlocaladam.federated.images import ImageSet, image_sets
 from qlocaladam.federated.partition import Partition, whole_number
+from qlocaladam.federated.peers import PEERS, held_bytes
 from qlocaladam.federated.progress import Progress, duration
 from qlocaladam.federated.sampling import sample_clients
 from qlocaladam.federated.server import State, WeightedAverage, evaluate, load_state
 from qlocaladam.federated.streams import stream
+from qlocaladam.federated.text import TextSet, text_sets
 from qlocaladam.files import remove_parts, write_whole
-from qlocaladam.models import STEMS, ResNet18
+from qlocaladam.memory import LAYOUTS
+from qlocaladam.models import STEMS, ResNet18, Transformer
 from qlocaladam.optim import ARMS, QLocalAdam
 
 EVALUATION_BATCH = 500
 PRECISIONS = ("fp32", "bf16")
 HISTORY = ("round", "accuracy", "test_loss", "train_loss", "images", "clients", "finite_clients")
 TIMINGS = ("round", "seconds", "images_per_second")
+OF_IMAGES = ("stem", "image_size", "flip")
+"""Settings that mean nothing to text. There, `images` in the results are windows."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class RunSettings:
 
     arm: str = "q-localadam"
     optimizer: dict[str, Any] = field(default_factory=dict)
-    """Options of QLocalAdam on top of the arm's, such as block_size, rounding, eps or variance_floor."""
+    """Options of QLocalAdam, or of a peer, on top of the arm's: block_size, rounding, eps or variance_floor."""
     lr: float = 1e-3
     seed: int = 42
     rounds: int = 120
@@ -58,6 +64,7 @@ class RunSettings:
     epochs: int = 2
     batch_size: int = 64
     width: int = 64
+    """Channels of the first stage of ResNet-18; of text, the transformer's width."""
     stem: str = "7x7"
     image_size: int = 224
     flip: bool = True
@@ -66,7 +73,7 @@ class RunSettings:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name, accepted in (("arm", tuple(ARMS)), ("stem", STEMS), ("precision", PRECISIONS)):
+        for name, accepted in (("arm", (*ARMS, *PEERS)), ("stem", STEMS), ("precision", PRECISIONS)):
             if getattr(self, name) not in accepted:
                 raise ValueError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
         for name in ("rounds", "clients_per_round", "epochs", "batch_size", "width", "image_size"):
@@ -76,18 +83,19 @@ class RunSettings:
         if fixed:
             raise ValueError(f"optimizer must not set {', '.join(sorted(fixed))}: it is a setting of the run")
         try:
-            QLocalAdam([torch.zeros(1)], lr=self.lr, **{**ARMS[self.arm], **self.optimizer})
+            self.local_training().make_optimizer([torch.zeros(1, requires_grad=True)])
         except TypeError as error:
             raise ValueError(f"optimizer has an option that QLocalAdam does not have: {error}") from None
 
     def local_training(self) -> LocalTraining:
         return LocalTraining(
-            optimizer={"lr": self.lr, **ARMS[self.arm], **self.optimizer},
+            optimizer={"lr": self.lr, **ARMS.get(self.arm, {}), **self.optimizer},
             epochs=self.epochs,
             batch_size=self.batch_size,
             flip=self.flip,
             autocast=self.precision == "bf16",
             seed=self.seed,
+            peer=self.arm if self.arm in PEERS else None,
         )
 
 
@@ -112,6 +120,8 @@ def run(
 ) -> dict[str, Any]:
     """Train, or go on where an earlier try stopped. Returns the summary."""
     whole_number("checkpoint_every", checkpoint_every, 1)
+    if dataset.is_text:
+        settings = replace(settings, flip=False)  # drawing flips that nobody uses would still change the batches
     partition.check(dataset.y_train)
     whole_number("clients_per_round", settings.clients_per_round, 1, partition.clients)
     if not partition.sizes.any():
@@ -121,8 +131,8 @@ def run(
     description = describe(settings, dataset, partition)
     identity = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
-    train, test = image_sets(dataset, settings.image_size, device)
-    model = make_model(settings, dataset.classes, device)
+    train, test = text_sets(dataset, device) if dataset.is_text else image_sets(dataset, settings.image_size, device)
+    model = make_model(settings, dataset.outputs, device, dataset.is_text)
     sampled = sample_clients(settings.seed, settings.rounds, partition.clients, settings.clients_per_round)
     saved = folder / "checkpoint.pt"
     with (folder / "run.log").open("a") as log:
@@ -162,7 +172,7 @@ def prepare_device(name: str) -> torch.device:
     return device
 
 
-def make_model(settings: RunSettings, classes: int, device: torch.device) -> ResNet18:
+def make_model(settings: RunSettings, outputs: int, device: torch.device, text: bool = False) -> nn.Module:
     """The initial model, from its own stream; the caller's generator is left as it was.
 
     Weights stay in logical order, which is that of the optimizer's blocks: only images are channels last. That is as
@@ -170,8 +180,12 @@ def make_model(settings: RunSettings, classes: int, device: torch.device) -> Res
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(settings.seed, "model").initial_seed())
-        model = ResNet18(classes, settings.width, settings.stem)
-    return model.to(device)  # type: ignore[no-any-return]
+        model: nn.Module
+        if text:
+            model = Transformer(outputs, WINDOW, settings.width)
+        else:
+            model = ResNet18(outputs, settings.width, settings.stem)
+    return model.to(device)
 
 
 def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> dict[str, Any]:
@@ -179,15 +193,16 @@ def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> d
 
     The number of threads is one of them: convolutions add up their gradients in another order with another number.
     """
+    unused = dict.fromkeys(OF_IMAGES if dataset.is_text else ())
     return {
-        "settings": asdict(settings),
+        "settings": {**asdict(settings), **unused},
         "dataset": {
             "name": dataset.name,
             "sha256": dataset.sha256,
             "origin": dataset.origin,
             "training_images": len(dataset.y_train),
             "test_images": len(dataset.y_test),
-            "classes": dataset.classes,
+            "classes": dataset.outputs,
         },
         "partition": {
             "alpha": partition.alpha,
@@ -248,8 +263,8 @@ def _resume(saved: Path, identity: str, model: nn.Module) -> tuple[Record, list[
 def _one_round(
     settings: RunSettings,
     model: nn.Module,
-    train: ImageSet,
-    test: ImageSet,
+    train: ImageSet | TextSet,
+    test: ImageSet | TextSet,
     partition: Partition,
     clients: NDArray[np.int64],
     record: Record,
@@ -266,7 +281,7 @@ def _one_round(
         result = results[client] = train_client(model, train, indices, how, number, client)
         average.add(model.state_dict(), len(indices))
         if not record.memory:
-            record.memory = {layout: result.optimizer.memory_report(layout).total for layout in ("held", "published")}
+            record.memory = _memory(result.optimizer)
         if not result.finite and not record.diverged:
             record.diverged = [number, client]
     if results:
@@ -282,6 +297,13 @@ def _one_round(
     record.rows.append([number, accuracy, test_loss, loss, images, held, finite])
     seconds = time.monotonic() - start
     record.timings.append([number, seconds, images / seconds])
+
+
+def _memory(optimizer: Optimizer) -> dict[str, int]:
+    """Bytes of its states, in either layout; a peer has only its own."""
+    if isinstance(optimizer, QLocalAdam):
+        return {layout: optimizer.memory_report(layout).total for layout in LAYOUTS}
+    return dict.fromkeys(LAYOUTS, held_bytes(optimizer))
 
 
 def _finish(

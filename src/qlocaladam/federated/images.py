@@ -63,6 +63,8 @@ class ImageSet:
 
 def image_sets(dataset: Dataset, size: int, device: torch.device) -> tuple[ImageSet, ImageSet]:
     """Training and test images, both normalised by the training images."""
+    if dataset.is_text:
+        raise ValueError(f"{dataset.name} is text of shape {dataset.x_train.shape}; accepted are images (N, H, W, 3)")
     normalisation = Normalisation.of(dataset.x_train)
     return (
         ImageSet(dataset.x_train, dataset.y_train, normalisation, size, device),

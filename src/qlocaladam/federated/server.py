@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from qlocaladam.federated.images import ImageSet
+from qlocaladam.federated.text import TextSet
 
 State = dict[str, Tensor]
 
@@ -44,18 +45,22 @@ def load_state(model: nn.Module, state: State) -> None:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, data: ImageSet, batch_size: int, autocast: bool = False) -> tuple[float, float]:
-    """Accuracy in percent and mean loss."""
+def evaluate(
+    model: nn.Module, data: ImageSet | TextSet, batch_size: int, autocast: bool = False
+) -> tuple[float, float]:
+    """Accuracy in percent and mean loss, over all images or over every place of all windows of text."""
     model.eval()
     device = data.labels.device
     correct = torch.zeros((), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
+    count = 0
     for first in range(0, len(data), batch_size):
         indices = torch.arange(first, min(first + batch_size, len(data)), device=device)
-        images, labels = data.batch(indices)
+        inputs, targets = data.batch(indices)
         with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-            logits = model(images)
-        logits = logits.float()
-        loss += cross_entropy(logits, labels, reduction="sum").double()
-        correct += (logits.argmax(1) == labels).sum()
-    return 100 * correct.item() / len(data), loss.item() / len(data)
+            logits = model(inputs)
+        logits, targets = logits.float().flatten(0, -2), targets.flatten()
+        loss += cross_entropy(logits, targets, reduction="sum").double()
+        correct += (logits.argmax(1) == targets).sum()
+        count += len(targets)
+    return 100 * correct.item() / count, loss.item() / count

@@ -1,0 +1,78 @@
+"""Other people's quantized Adams as arms of a run, and the bytes that any optimizer holds."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+PEERS = {"torchao-8bit": ("torchao", "Adam8bit"), "torchao-4bit": ("torchao", "Adam4bit")}
+"""Arms that are not ours, by package and class. torchao leaves tensors of fewer than 4,096 values, and those that are no
+whole number of blocks, in FP32."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Peers warn about parts of theirs that are missing here and that no Adam needs."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def make_peer(arm: str, params: Iterable[Tensor], options: dict[str, Any]) -> Optimizer:
+    """The optimizer of a peer's arm. Raises ValueError if its package is missing or does not take the options."""
+    package, name = PEERS[arm]
+    if find_spec(package) is None:
+        raise ValueError(f"arm {arm!r} needs {package}: pip install -r envs/requirements.txt")
+    with quiet():
+        kind: type[Optimizer] = getattr(import_module(f"{package}.optim"), name)
+    try:
+        optimizer = kind(params, **options)
+    except TypeError as error:
+        raise ValueError(f"optimizer has an option that {package} does not have: {error}") from None
+    optimizer.step = _uncompiled(optimizer.step)  # type: ignore[method-assign, assignment]
+    return optimizer
+
+
+def _uncompiled(step: Callable[[], None]) -> Callable[[], None]:
+    """torchao compiles its step for every shape of tensor, which takes minutes. The operations are the same without;
+    and so told, torch would spend half of a step on finding out that it need not compile."""
+
+    def eager() -> None:
+        with mock.patch.object(torch, "compile", lambda function, **_: function):
+            step()
+
+    return eager
+
+
+def held_bytes(optimizer: Optimizer) -> int:
+    """Bytes of all tensors in an optimizer's state. A storage that several tensors share counts once."""
+    storages: dict[int, int] = {}
+
+    def add(value: Any) -> None:
+        if isinstance(value, dict):
+            for item in value.values():
+                add(item)
+        elif hasattr(value, "__tensor_flatten__"):  # a tensor made of tensors, as torchao's
+            for name in value.__tensor_flatten__()[0]:
+                add(getattr(value, name))
+        elif isinstance(value, Tensor):
+            storage = value.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+
+    for state in optimizer.state.values():
+        add(state)
+    return sum(storages.values())
