@@ -18,6 +18,7 @@ include: "workflow/rules/numbers.smk"
 include: "workflow/rules/claims.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/paper.smk"
+include: "workflow/rules/reference.smk"
 
 
 rule all:

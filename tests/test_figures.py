@@ -24,6 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
+from qlocaladam.analysis.equivalence import compare, differences
 from qlocaladam.paper import figures
 from qlocaladam.paper.runs import GRID, read_runs
 from qlocaladam.paper.style import COLUMN, PAGE, arm_colours, ordered_colours, theme
@@ -105,12 +106,53 @@ def results(tmp_path: Path) -> dict[str, Path]:
     _histograms().to_csv(paths["histograms"], index=False)
     _precision().to_csv(paths["precision"], index=False)
     _clients().to_csv(paths["clients"], index=False)
+    for dataset in LABELS["dataset"]:
+        paths[f"decades.{dataset}"] = tmp_path / f"decades_{dataset}.csv"
+        _decades().to_csv(paths[f"decades.{dataset}"], index=False)
+    paths["differences"], paths["equivalence"] = (tmp_path / f"{name}.csv" for name in ("differences", "equivalence"))
+    _write_equivalence(paths, ("cifar10", "cifar100"), ("0.1", "0.5"))
     paths["summary"] = tmp_path / "summary.json"
     paths["summary"].write_text(json.dumps(SUMMARY))
     return paths
 
 
 SUMMARY = {"log_offset": 1e-8, "variance": {"below_offset": 0.613, "zero_fraction": 0.402}}
+
+
+def _decades() -> pd.DataFrame:
+    """Step errors by decade of the variance, the wider the smaller that is."""
+    decades = [("zero", 1e5), *((str(exponent), 10.0 ** (-exponent / 2 - 4)) for exponent in range(-20, 3))]
+    rows = [
+        {"arm": arm, "step": 7, "decade": decade, "numel": 1 + 10 * i, "median": error, "p99": 10 * error}
+        for arm in ARMS
+        for i, (decade, error) in enumerate(decades)
+    ]
+    return pd.DataFrame(rows)
+
+
+SHIFTS = {
+    "fp32": (0, 0, 0),
+    "q-localadam": (0.1, -0.1, 0.3),
+    "naive-int8": (-70, -71.5, -69),
+    "variance-only": (-5, 4, 2),
+    "printed-equations": (9.9, 10.1, 10.0),
+    "dynamic-8bit": (80, 81, 82),
+}
+"""How far each arm is above FP32, by seed."""
+
+
+def _write_equivalence(paths: dict[str, Path], datasets: tuple[str, ...], alphas: tuple[str, ...]) -> None:
+    """Tests of equivalence as the analysis writes them."""
+    rows = [
+        {**dict.fromkeys(("block_size", "lr"), 1), "dataset": dataset, "alpha": alpha, "arm": arm, "seed": seed}
+        | {"best": 80.0 + shift, "final": 50.0, "classes": 10}
+        for dataset in datasets
+        for alpha in alphas
+        for arm, shifts in SHIFTS.items()
+        for seed, shift in enumerate(shifts)
+    ]
+    compare(pd.DataFrame(rows), margin=2).to_csv(paths["equivalence"], index=False)
+    differences(pd.DataFrame(rows)).to_csv(paths["differences"], index=False)
 
 
 def _histograms() -> pd.DataFrame:
@@ -280,6 +322,61 @@ def test_nonsense_is_refused(runs: Runs, files: dict[str, Path]) -> None:
         figures.draw(spec("distributions", where={"dataset": "cifar10"}), [], files)
 
 
+def test_equivalence_has_a_panel_for_each_data_set_and_alpha(files: dict[str, Path]) -> None:
+    figure = figures.draw(spec("equivalence", table="a"), [], files)
+    assert [axes.get_title() for axes in figure.axes] == [
+        f"{data}, {ALPHA} = {alpha}" for data in ("Digits", "Digit pairs") for alpha in (0.1, 0.5)
+    ]
+    arms = ["Q-LocalAdam", "Naive INT8", "Variance-only", "Equations as printed", "Dynamic 8-bit"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == arms, "all but FP32 itself"
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", *["Best accuracy above FP32 (pp)"] * 2]
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert said == [*("95 % interval", "90 % interval", "one seed", "\N{PLUS-MINUS SIGN}2 pp"), *VERDICTS]
+
+
+VERDICTS = ("equivalent", "better", "worse", "undecided")
+
+
+def test_a_forest_shows_seeds_intervals_and_verdicts(files: dict[str, Path]) -> None:
+    figure = figures.draw(spec("equivalence", table="a"), [], files)
+    axes = figure.axes[0]
+    colour, tests = arm_colours(ARMS)["q-localadam"].color, pd.read_csv(files["equivalence"])
+    row = tests[(tests["arm"] == "q-localadam") & (tests["statistic"] == "best")].iloc[0]
+    drawn = [one for one in axes.lines if one.get_color() == colour]
+    seeds, wide, narrow, mean = (np.asarray(one.get_xdata()).tolist() for one in drawn)
+    assert seeds == pytest.approx(SHIFTS["q-localadam"])
+    assert (wide, narrow) == ([row["ci_low"], row["ci_high"]], [row["tost_ci_low"], row["tost_ci_high"]])
+    assert drawn[1].get_linewidth() < drawn[2].get_linewidth()
+    assert mean == pytest.approx([0.1])
+    low, high = axes.get_xlim()
+    assert -12 <= low < -2 < 2 < high <= 12
+    shapes = {verdict: figures.VERDICTS[verdict] for verdict in VERDICTS}
+    assert len(set(shapes.values())) == 4, "verdicts differ without colours"
+    place = {"q-localadam": 0, "variance-only": 2, "printed-equations": 3}
+    markers = {one.get_ydata()[0]: one.get_marker() for one in axes.lines if one.get_marker() in shapes.values()}
+    verdicts = tests[tests["statistic"] == "best"][:6].set_index("arm")["verdict"]
+    assert markers == {number: shapes[verdicts[arm]] for arm, number in place.items()}
+
+
+def test_an_arm_that_is_far_off_is_an_arrow_and_a_number(files: dict[str, Path]) -> None:
+    axes = figures.draw(spec("equivalence", table="a"), [], files).axes[0]
+    far = {text.get_text(): text.get_position() for text in axes.texts if text.get_text()}
+    assert far == {"\N{MINUS SIGN}70.2": (0.12, 1), "+81.0": (0.88, 4)}
+    arrows = [text for text in axes.texts if not text.get_text()]
+    assert [arrow.xy for arrow in arrows] == [(0.01, 1), (0.99, 4)]
+
+
+def test_one_seed_is_a_point_without_an_interval(files: dict[str, Path]) -> None:
+    tests = pd.read_csv(files["equivalence"])
+    empty = ["ci_low", "ci_high", "tost_ci_low", "tost_ci_high", "p", "tost_p"]
+    tests.assign(**dict.fromkeys(empty)).to_csv(files["equivalence"], index=False)
+    (axes, *_) = figures.draw(spec("equivalence", table="a"), [], files).axes
+    assert axes.get_xlim()[0] == -3, "half a margin more than the band"
+    tests[tests["arm"] == "fp32"].to_csv(files["equivalence"], index=False)
+    with pytest.raises(ValueError, match=r"figures.shown: .*equivalence.csv compares no arm with another"):
+        figures.draw(spec("equivalence", table="a"), [], files)
+
+
 def test_distributions_show_the_counts_and_what_the_offset_hides(files: dict[str, Path]) -> None:
     figure = figures.draw(spec("distributions", where={"dataset": "cifar100"}), [], files)
     assert figure.get_suptitle() == "Digit pairs"
@@ -364,8 +461,17 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
         "distributions": figures.draw(spec("distributions", where={"dataset": "cifar10"}), [], files),
         "precision": figures.draw(spec("precision"), [], files),
         "heatmap": figures.draw(spec("heatmap", where={"dataset": "cifar10"}), [], files),
+        "steps": figures.draw(spec("steps", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files),
+        "four forests": figures.draw(spec("equivalence", table="a"), [], files),
+        "three forests": figures.draw(spec("equivalence", table="a"), [], three_forests(folder)),
         "heatmap 100": figures.draw(spec("heatmap", where={"dataset": "cifar100"}), [], files),
     }
+
+
+def three_forests(folder: Path) -> dict[str, Path]:
+    paths = {name: folder / f"three_{name}.csv" for name in ("equivalence", "differences")}
+    _write_equivalence(paths, ("cifar10",), ("0.1", "0.5", "iid"))
+    return paths
 
 
 def drawn_texts(figure: Figure) -> list[Text]:
@@ -416,7 +522,8 @@ def test_legends_are_whole_and_beside_the_panels(everything: dict[str, Figure]) 
 
 def test_figures_have_the_widths_of_the_paper(everything: dict[str, Figure]) -> None:
     widths = {name: figure.get_figwidth() for name, figure in everything.items()}
-    assert {name for name, width in widths.items() if width == PAGE} == {"two panels", "crowded"}
+    wide = {"two panels", "crowded", "steps", "four forests", "three forests"}
+    assert {name for name, width in widths.items() if width == PAGE} == wide
     assert set(widths.values()) == {COLUMN, PAGE}
 
 
@@ -432,6 +539,7 @@ def test_saving_twice_and_drawing_twice_give_the_same_bytes(runs: Runs, files: d
     wanted = [
         (panel("arm"), [accuracies]),
         *((spec(kind, where={"dataset": "cifar10"}), []) for kind in ("distributions", "precision", "heatmap")),
+        (spec("equivalence", table="a"), []),
     ]
     for one, of_panel in wanted:
         figure = figures.draw(one, of_panel, files)

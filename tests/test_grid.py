@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 CONFIG: dict[str, Any] = {
     "scale": "tiny",
     "controls": False,
+    "beyond": False,
     "datasets": {"ten": {}, "hundred": {}},
     "arms": {"fp32": {}, "dynamic": {"block_size": 256, "lr": 0.01}, "floor": {}},
     "defaults": {"alpha": 0.1, "block_size": 64, "lr": 0.001, "seed": 42},
@@ -86,6 +88,42 @@ def test_a_group_is_one_key_away(config):
     assert words(grid.expand(config))[-1] == "ten 0.1 floor 64 0.001 42"
     assert grid.is_on(config, {"group": "controls"})
     assert grid.is_on({}, {})
+
+
+@pytest.mark.parametrize("scale", ["test", "quick", "small", "paper"])
+def test_what_goes_beyond_the_paper_leaves_its_runs_as_they_are(scale):
+    config = {**yaml.safe_load((ROOT / "config.yaml").read_text()), "scale": scale}
+    paper, both = (grid.unique(grid.expand({**config, "beyond": on})) for on in (False, True))
+    assert words(both)[: len(paper)] == words(paper)
+    assert set(paper["dataset"]) == {"cifar10", "cifar100"}
+    assert len(both) - len(paper) == 137 + 18 + 12 + 18 + 18
+    grid.check({**config, "beyond": True})
+    seeds = both.groupby(["dataset", "alpha", "arm", "block_size", "lr"])["seed"].nunique()
+    for dataset, alpha, arm in itertools.product(("cifar10", "cifar100"), ("0.1", "0.5"), ("fp32", "normalised-4bit")):
+        assert seeds[dataset, alpha, arm, "64", "0.001"] == 5
+
+
+def test_data_that_only_a_group_uses_need_not_be_there_while_it_is_off(config):
+    config["datasets"]["text"] = {}
+    config["experiments"].append({"name": "text", "group": "beyond", "dataset": "text", "arm": "fp32"})
+    grid.check(config)
+    config["beyond"] = True
+    said = "experiments, text: dataset at scale tiny is 'text'; accepted: ten, hundred"
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        grid.check(config)
+
+
+def test_a_figure_draws_the_tests_of_a_table_that_is_there_whenever_it_is(config):
+    tests = {"kind": "equivalence", "experiments": ["main"], "margin": 2}
+    config["tables"] |= {"always": tests, "controls": {**tests, "group": "controls", "experiments": ["controls"]}}
+    figure = config["figures"]["tests"] = {"kind": "equivalence", "table": "always"}
+    grid.check(config)
+    for wrong in ("controls", "main", "nothing"):
+        figure["table"] = wrong
+        with pytest.raises(ValueError, match=f"^figures, tests: table is '{wrong}'; accepted: always$"):
+            grid.check(config)
+    figure |= {"group": "controls", "table": "controls"}
+    grid.check(config)
 
 
 def test_no_experiments_are_an_empty_grid_with_columns(config):

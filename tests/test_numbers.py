@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from test_figures import Runs
 from test_runs import refused
+from test_tables import EQUIVALENCE
 
 from qlocaladam.cli import main
 from qlocaladam.paper.numbers import Number, as_json, as_latex, collect, p_value, truncated, whole
@@ -78,6 +80,13 @@ def test_data_of_your_own_has_no_memory_in_the_paper(runs, exact, tmp_path):
     numbers = found(runs({"accuracy": [50.0], "dataset": "own"}), {**exact, "memory": tmp_path / "memory.csv"})
     assert numbers["best/own/0.1/fp32"].text == "50.00"
     assert not [name for name in numbers if name.startswith("memory/")]
+
+
+def test_what_a_peer_would_hold_of_the_papers_models_is_not_guessed(exact, tmp_path):
+    arms = json.dumps({**ARMS, "theirs": {"arm": "torchao-8bit"}})
+    wanted = ["--wanted", "cifar10:fp32:64", "cifar10:theirs:256"]
+    assert main(["analyse", "memory", "--out", str(tmp_path), "--arms", arms, *wanted]) == 0
+    assert (tmp_path / "memory.csv").read_text().splitlines() == exact["memory"].read_text().splitlines()[:2]
 
 
 @pytest.fixture
@@ -333,6 +342,40 @@ def test_two_tables_may_test_the_same_but_not_disagree(runs, exact, tested, tmp_
     both = f"54.99 of {tested} and 54.98 of {other}"
     with pytest.raises(ValueError, match=f"^two numbers have the name 'seeds/cifar100/0.1/fp32/mean': {both}$"):
         collect(SPEC, made, files)
+
+
+def test_tests_of_equivalence_are_named_by_their_table_and_verdicts_are_counted(runs, exact, tmp_path):
+    (tmp_path / "equivalence.csv").write_text(EQUIVALENCE)
+    files = {**exact, "equivalence.one": tmp_path / "equivalence.csv", "equivalence.two": tmp_path / "other.csv"}
+    (tmp_path / "other.csv").write_text(EQUIVALENCE.replace("0.0012", "0.5"))
+    numbers = found(runs({"accuracy": [50.0]}), files)
+    expected = {
+        "cifar10/0.1/fp32/best/mean": "80.00",
+        "cifar10/0.1/fp32/best/verdict": "--",
+        "cifar10/0.1/fp32/best/comparisons": "--",
+        "cifar10/0.1/q-localadam/best/difference": "+0.25",
+        "cifar10/0.1/q-localadam/best/tost_ci_low": "-0.20",
+        "cifar10/0.1/q-localadam/best/tost_p_holm": "0.0012",
+        "cifar10/0.1/q-localadam/best/verdict": "equivalent",
+        "cifar10/0.1/q-localadam/best/seeds_needed": "4",
+        "cifar10/0.1/q-localadam/best/comparisons": "3",
+        "cifar10/0.1/q-localadam/final/verdict": "worse",
+        "cifar10/0.1/naive-int8/best/p": "<0.0001",
+        "cifar10/0.1/naive-int8/best/collapsed": "5",
+        "cifar10/0.1/Q-LocalAdam, 4 bits/best/seeds_needed": "--",
+        "best/equivalent": "1",
+        "best/undecided": "2",
+        "final/worse": "2",
+    }
+    assert {name: numbers[f"equivalence/one/{name}"].text for name in expected} == expected
+    assert numbers["equivalence/two/cifar10/0.1/q-localadam/best/tost_p_holm"].text == "0.50"
+
+
+def test_text_has_no_image_size(runs, exact, tmp_path):
+    made = runs({"accuracy": [50.0]}, {"accuracy": [40.0], "dataset": "text"})
+    made.loc[1, "image_size"] = pd.NA
+    numbers = found(made, exact)
+    assert (numbers["setting/cifar10/image_size"].text, numbers["setting/text/image_size"].text) == ("20", "--")
 
 
 def test_states_of_the_optimizer(runs, exact, tmp_path):

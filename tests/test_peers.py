@@ -47,7 +47,7 @@ def test_held_bytes_are_those_of_a_report():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="arm 'torchao-8bit' needs torchao: pip install -r envs/requirements.txt"):
+    with pytest.raises(ValueError, match=r"arm .torchao-8bit. needs torchao: pip install -r envs/requirements\.txt"):
         RunSettings(arm="torchao-8bit")
 
 

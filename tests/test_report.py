@@ -21,6 +21,7 @@ import yaml
 from docutils.core import publish_parts
 from jinja2 import Environment, StrictUndefined
 from projects import ROOT, TEST
+from test_tables import EQUIVALENCE
 
 from qlocaladam.paper import page
 from qlocaladam.paper.claims import COLUMNS
@@ -89,6 +90,9 @@ def test_sections_are_in_the_order_they_are_read():
         ("tables", "controls", "Ablations"),
         ("tables", "scaling", "Precision and memory"),
         ("tables", "cifar10_detailed", "Data"),
+        ("tables", "equivalence", "Beyond the paper"),
+        ("tables", "block_size_4bit", "Beyond the paper"),
+        ("figures", "equivalence", "Beyond the paper"),
         ("figures", "convergence_cifar10", "Main results"),
         ("figures", "component_ablation", "Ablations"),
         ("figures", "optimizer_dist_c10", "Optimizer states"),
@@ -126,6 +130,10 @@ def test_captions_say_the_scale_and_what_stands_for_what(scale):
     assert f"rebuilt at scale {scale}" in said
     assert ("Digits stands in the place of CIFAR-10" in said) == (scale in ("test", "quick"))
     assert ("smaller than in the paper" in said) == (scale != "paper")
+    assert "5 epochs stands" not in said, "data sets of a group that is off"
+    beyond = rendered("workflow.rst", config={**config, "beyond": True})
+    assert "5 epochs stands in the place of CIFAR-10" in beyond
+    assert "Text is trained on as it is" in beyond
     assert '  fp32: {"arm": "fp32", "label": "FP32"}\n' in said.replace("&quot;", '"')
     files = SimpleNamespace(claims="results/claims.csv")
     assert ("never called reproduced" in rendered("claims.rst", config=config, input=files)) == (scale != "paper")
@@ -137,9 +145,11 @@ def test_every_figure_has_a_caption(name):
     said = rendered("figure.rst", config={**CONFIG, "scale": "quick"}, wildcards=words, output=output)
     opening = {
         "convergence": "Accuracy on the test set",
+        "equivalence": "How far the best accuracy of each arm is",
         "distributions": "What FP32 Adam holds",
         "precision": "How much of a value is lost",
         "heatmap": "What each client holds of CIFAR-10",
+        "steps": "How far off one step of a client would be",
     }[CONFIG["figures"][name]["kind"]]
     assert opening in said
     assert f"figures/{name}.pdf" in said
@@ -150,8 +160,8 @@ def test_every_table_has_a_caption(name):
     files, words = SimpleNamespace(table=f"tables/{name}.csv"), SimpleNamespace(table=name)
     said = rendered("table.rst", config={**CONFIG, "scale": "quick"}, wildcards=words, input=files)
     assert CONFIG["tables"][name]["caption"] in said
-    trained = "experiments" in CONFIG["tables"][name]
-    assert ("Trained at scale" in said, "Nothing is trained" in said) == (trained, not trained)
+    trained, exact = "experiments" in CONFIG["tables"][name], CONFIG["tables"][name]["kind"] in page.EXACT
+    assert ("Trained at scale" in said, "Nothing is trained" in said) == (trained, exact)
 
 
 # Tables.
@@ -166,6 +176,39 @@ def test_a_table_is_rounded_named_and_says_once_what_its_rows_share(main_csv):
     ]
     assert f"In every row: data set Digits; {ALPHA} 0.1; block size 64; learning rate 0.001; seeds 1 2;" in html
     assert "Trained at scale quick" in html
+
+
+def test_tests_of_equivalence_show_both_statistics_and_what_was_not_tested(tmp_path):
+    (tmp_path / "equivalence.csv").write_text(EQUIVALENCE)
+    entry = {"kind": "equivalence", "caption": "Equivalence", "margin": 2, "experiments": ["beyond"]}
+    html = page.table_html({**NAMES, **entry}, tmp_path / "equivalence.csv")
+    head, fp32, method, naive, *rest = cells(html)
+    assert dict(zip(head, method, strict=True)) == {
+        "Data set": "Digits",
+        ALPHA: "0.1",
+        "Arm": "Q-LocalAdam &lt;8 bits&gt;",
+        "Seeds": "1-5",
+        "Accuracy": "best",
+        "Mean (%)": "80.25",
+        "Mean of FP32 (%)": "80.00",
+        "Difference (pp)": "+0.25",
+        "95 % interval": "-0.37 to +0.87",
+        "90 % interval": "-0.20 to +0.70",
+        "p (equivalence)": "0.00040",
+        "p (equivalence, corrected)": "0.0012",
+        "p (difference)": "0.30",
+        "p (difference, corrected)": "0.60",
+        "Verdict": "equivalent",
+        "Seeds needed": "4",
+        "Runs": "5",
+        "Runs collapsed": "0",
+        "Why nothing was tested": "",
+    }
+    assert fp32[head.index("Verdict")] == ""
+    assert naive[head.index("p (difference, corrected)")] == "&lt;0.0001"
+    assert [row[head.index("Accuracy")] for row in rest] == ["best"] * 3 + ["final"] * 6
+    assert rest[2][-1] == "one seed: nothing to test"
+    assert "a margin of 2 points" in html
 
 
 def test_a_table_carries_its_csv_and_needs_no_other_file(main_csv):
@@ -246,15 +289,15 @@ SETTING = {
 def results(tmp_path, main_csv, claims_csv):
     """RESULTS.md of a scale, with other words put in the place of what is there."""
     said = {"runs/all": "41", "runs/collapsed": "6", "runs/diverged": "0"}
-    said |= {f"setting/cifar10/{name}": text for name, text in SETTING.items()}
     numbers = tmp_path / "numbers.json"
-    numbers.write_text(json.dumps({name: {"text": text} for name, text in said.items()}))
     figure = {"kind": "precision"}
     spec = {**NAMES, "tables": {"main": MAIN}, "figures": {"quant_error": figure}}
 
     def make(claims=claims_csv, **other):
         figures = {"quant_error": tmp_path / "figures/quick/quant_error.png"}
         folder = tmp_path / "results/quick"
+        texts = said | {f"setting/cifar10/{name}": text for name, text in SETTING.items()}
+        numbers.write_text(json.dumps({name: {"text": text} for name, text in texts.items()}))
         return page.results_markdown({**spec, **other}, {"main": main_csv}, figures, numbers, claims, folder)
 
     return make
@@ -264,13 +307,20 @@ def test_results_say_what_was_trained_and_what_it_stands_for(results):
     said = results()
     assert said.startswith("# Results at scale quick\n\nDigits stands in the place of CIFAR-10.\n")
     size = "32\N{MULTIPLICATION SIGN}32"
-    assert f"| Digits | 10 | 1,437 | 360 | width 8, 177,362 parameters | {size} | 5 of 10 | 15 | 2 | 16 |" in said
+    model = "ResNet-18, width 8, 177,362 parameters"
+    assert f"| Digits | 10 | 1,437 | 360 | {model} | {size} | 5 of 10 | 15 | 2 | 16 |" in said
     assert "41 runs were trained; 6 of them collapsed" in said
     assert "not the paper's" in said
     paper = results(scale="paper", stands_for={"cifar10": "Digits"})
     assert "Digits is the paper's own data set." in paper
     assert "Digits is not in the paper." in results(stands_for={})
     assert "not the paper's" not in paper
+
+
+def test_results_tell_text_from_images(results, monkeypatch):
+    monkeypatch.setitem(SETTING, "image_size", "--")
+    said = results()
+    assert "| Digits | 10 | 1,437 | 360 | transformer, width 8, 177,362 parameters | text | 5 of 10 |" in said
 
 
 def test_results_have_the_main_table_and_the_pictures(results):

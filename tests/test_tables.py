@@ -1,6 +1,7 @@
 """Tables: the paper's cells to the last digit, marks that follow from the numbers, LaTeX that compiles and fits."""
 
 import io
+import itertools
 import json
 import re
 import shutil
@@ -40,6 +41,28 @@ cifar100,0.1,fp32,3,1 2 3,54.99,1.28,54.0,56.0,,,,,,,,,,,,,,
 cifar100,0.1,q-localadam,3,1 2 3,61.40,0.82,60.0,62.0,6.41,11.7,3.97,8.85,7.3,4.0,0.0019,7.3,3.4,0.034,3.5,9.3,6.0,
 cifar100,0.1,naive-int8,1,1,1.5,,1.5,1.5,-53.49,-97.3,,,,,,,,,,,,one seed: 100 % of a_b
 """
+EQUIVALENCE = """\
+dataset,alpha,arm,statistic,n,seeds,mean,std,baseline_mean,difference,difference_std,ci_low,ci_high,tost_ci_low,\
+tost_ci_high,p,p_holm,tost_p,tost_p_holm,margin,comparisons,verdict,seeds_needed,runs,collapsed,reason
+cifar10,0.1,fp32,best,5,1-5,80.0,1.5,,,,,,,,,,,,,,,,5,0,
+cifar10,0.1,q-localadam,best,5,1-5,80.25,1.25,80.0,0.25,0.5,-0.37,0.87,-0.2,0.7,0.3,0.6,0.0004,0.0012,2.0,3,equivalent,4,5,0,
+cifar10,0.1,naive-int8,best,5,1-5,11.5,2.0,80.0,-68.5,2,-71,-66,-70,-66.5,1e-7,3e-7,1.0,1.0,2.0,3,worse,3,5,5,
+cifar10,0.1,"Q-LocalAdam, 4 bits",best,5,1-5,78.01,3.5,80.0,-1.99,4,-7,3,-5.8,1.8,0.33,0.6,0.5,1.0,2.0,3,undecided,,5,1,
+cifar100,0.5,fp32,best,1,1,60.0,,,,,,,,,,,,,,,,,1,0,
+cifar100,0.5,q-localadam,best,1,1,61.0,,60.0,1.0,,,,,,,,,,2.0,3,undecided,,1,0,one seed: nothing to test
+cifar10,0.1,fp32,final,5,1-5,79.0,1.5,,,,,,,,,,,,,,,,5,0,
+cifar10,0.1,q-localadam,final,5,1-5,77.0,1.25,79.0,-2,0.5,-2.6,-1.4,-2.5,-1.5,0.001,0.002,0.5,1.0,2.0,3,worse,9,5,0,
+cifar10,0.1,naive-int8,final,5,1-5,10.0,2.0,79.0,-69,2,-71,-66,-70,-66.5,1e-7,3e-7,1.0,1.0,2.0,3,worse,3,5,5,
+cifar10,0.1,"Q-LocalAdam, 4 bits",final,5,1-5,77,3.5,79.0,-2,4,-7,3,-5.8,1.8,0.33,0.6,0.5,1.0,2.0,3,undecided,50,5,1,
+cifar100,0.5,fp32,final,1,1,60.0,,,,,,,,,,,,,,,,,1,0,
+cifar100,0.5,q-localadam,final,1,1,61.0,,60.0,1.0,,,,,,,,,,2.0,3,undecided,,1,0,one seed: nothing to test
+"""
+STEPS = """\
+arm,step,layer,numel,live,median,p99,max,idle_max,over_ten,under_ten,over_ten_lr
+q-localadam,24,all,1000,0.5,0.0012345,0.0417,12345.6,0,0.00771,0.029,0.00001
+naive-int8,24,all,1000,0.5,0.000828,5.58,74900.0,7170.0,0.0174,0.00061,1.0
+"""
+WATCHED = {"steps": "steps.csv", "summary": "found.json"}
 SCALING_COLUMNS = ("fp32", "held", "published")
 
 
@@ -97,6 +120,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("analyses")
     (folder / "memory.csv").write_text(MEMORY)
     (folder / "multiseed.csv").write_text(MULTISEED)
+    (folder / "equivalence.csv").write_text(EQUIVALENCE)
     heterogeneity, clients = [], []
     for dataset in STANDS_FOR:
         labels, names = training_labels(dataset), class_names(dataset)
@@ -122,7 +146,11 @@ def files(tmp_path_factory):
         for count in (10**7, 10**8, 10**9, 10**10)
     ]
     pd.DataFrame(scaling).to_csv(folder / "scaling.csv", index=False)
-    return {name: folder / f"{name}.csv" for name in ("memory", "multiseed", "heterogeneity", "clients", "scaling")}
+    (folder / "steps.csv").write_text(STEPS)
+    (folder / "found.json").write_text('{"steps": 24, "samples": 1234, "round": 4, "partition": {"alpha": 0.1}}')
+    names = ("memory", "multiseed", "equivalence", "heterogeneity", "clients", "scaling")
+    watched = {f"{name}.{dataset}": folder / file for name, file in WATCHED.items() for dataset in STANDS_FOR}
+    return {**{name: folder / f"{name}.csv" for name in names}, **watched}
 
 
 def spec(kind, **entry):
@@ -336,7 +364,7 @@ def test_errors_name_the_key_and_what_is_accepted(main_runs, files, entry, messa
 
 
 @pytest.mark.parametrize("none", [None, pd.DataFrame()])
-@pytest.mark.parametrize("kind", ["runs", "heterogeneity", "multiseed"])
+@pytest.mark.parametrize("kind", ["runs", "heterogeneity", "multiseed", "equivalence"])
 def test_tables_of_runs_need_runs(files, none, kind):
     with pytest.raises(ValueError, match=f"table t_1: kind '{kind}' needs training runs, got none"):
         build(spec(kind, rows="arm", columns=["best"]), none, files)
@@ -363,6 +391,53 @@ def test_heterogeneity_of_two_data_sets_has_a_group_for_each(main_runs, files):
     table = build(spec("heterogeneity"), main_runs, files)
     assert [row[:2] for row in rows_of(table)] == [["Digits", "0.1"], ["Digit pairs", "0.1"]]
     assert r"\cmidrule(lr){3-5} \cmidrule(lr){6-8}" in table.latex()
+
+
+def test_arms_stand_beside_each_other_for_other_rows_than_alphas(runs, files):
+    sizes = itertools.product(("q-localadam", "naive-int8"), (32, 64), (1, 2))
+    made = runs(*({"arm": a, "block_size": b, "seed": s, "best": 80 + s, "final": b} for a, b, s in sizes))
+    table = build(spec("heterogeneity", rows="block_size"), made, files)
+    assert [row[:3] for row in rows_of(table)] == [[str(b), *[r"81.50$\pm$0.71"] * 2] for b in (32, 64)]
+    assert [row[3] for row in rows_of(table)] == ["17.31", "14.95"]
+    assert r"$\alpha=0.1$" in table.caption
+    assert "seeds 1 and 2." in table.caption
+
+
+def test_text_is_no_image_and_a_transformer_no_resnet(runs, files):
+    of_text = {"dataset": "text", "best": 40, "width": 64, "image_size": None, "name": "text"}
+    made = runs({"best": 80}, of_text)
+    entry = arms_table(labels={"dataset": {"cifar10": "Digits", "text": "Text"}, "arm": {}}, columns=["best"])
+    both, alone = (build(entry, chosen, files).caption for chosen in (made, made[1:]))
+    assert "Digits (1,437 training and 360 test images, in the place of CIFAR-10) and Text (1,437 training and" in both
+    assert "360 test windows). ResNet-18 (Digits) and Transformer (Text), width 8 (Digits) and width 64 (Text)" in both
+    assert r"$32\times32$ inputs (Digits) and 64 characters (Text), $\alpha=0.1$" in both
+    assert "Transformer, width 64, 64 characters, " in alone
+
+
+def test_equivalence_has_a_difference_two_tests_and_a_verdict(main_runs, files):
+    table = build(spec("equivalence", margin=2), main_runs, files)
+    assert [" & ".join(row) for row in rows_of(table)] == [
+        r"\multirow{4}{*}{\shortstack[l]{Digits\strut\\[-3pt]$\alpha=0.1$\strut}} & FP32 & 80.00$\pm$1.50 & "
+        "-- & -- & -- & -- & -- & 0 of 5",
+        r" & Q-LocalAdam & \textbf{80.25$\pm$1.25} & $+0.25$ [$-0.37$, $+0.87$] & 0.001 & 0.600 & "
+        r"\textbf{equivalent} & 4 & 0 of 5",
+        r" & Naive INT8 & 11.50$\pm$2.00 & $-68.50$ [$-71.00$, $-66.00$] & 1.000 & $<$0.001 & worse & 3 & 5 of 5",
+        r" & Q-LocalAdam, 4 bits & 78.01$\pm$3.50 & $-1.99$ [$-7.00$, $+3.00$] & 1.000 & 0.600 & "
+        r"undecided & $\infty$ & 1 of 5",
+        r"\multirow{2}{*}{\shortstack[l]{Digit pairs\strut\\[-3pt]$\alpha=0.5$\strut}} & FP32 & 60.00 & "
+        "-- & -- & -- & -- & -- & 0 of 1",
+        r" & Q-LocalAdam & \textbf{61.00} & $+1.00$ & -- & -- & undecided & -- & 0 of 1",
+    ]
+    said = notes_of(table)
+    assert "for a margin of 2 percentage points" in said
+    assert "after Holm for 3 comparisons, the intervals without" in said
+    assert r"By the final accuracy it would be: Digits, $\alpha=0.1$: Q-LocalAdam worse." in said
+    assert "-- one seed: nothing to test (Digit pairs: Q-LocalAdam)." in said
+
+
+def test_equivalence_keeps_every_digit_and_both_statistics(main_runs, files):
+    data = build(spec("equivalence", margin=2), main_runs, files).csv()
+    assert data == EQUIVALENCE
 
 
 @pytest.fixture
@@ -513,11 +588,12 @@ def test_words():
 @pytest.mark.skipif(shutil.which("latexmk") is None, reason="latexmk is not installed")
 def test_every_kind_compiles_and_fits_the_paper(main_runs, seed_runs, files, tmp_path):
     two_arms = main_runs[main_runs["arm"] != "naive-int8"]
-    runs_of = {"runs": main_runs, "heterogeneity": two_arms, "multiseed": seed_runs}
-    entry = {"rows": "arm", "columns": ["best", "memory"], "caption": "50 % of a_b & c", "where": {}}
-    specs = [spec(kind, **{**entry, "name": kind}) for kind in KINDS if kind != "clients"]
+    runs_of = {"runs": main_runs, "heterogeneity": two_arms, "multiseed": seed_runs, "equivalence": main_runs}
+    entry = {"rows": "arm", "columns": ["best", "memory"], "caption": "50 % of a_b & c", "where": {}, "margin": 2}
+    specs = [spec(kind, **{**entry, "name": kind}) for kind in KINDS if kind not in ("clients", "steps")]
     specs += [spec("clients", name=name, where={"dataset": name}) for name in STANDS_FOR]
     specs += [arms_table(name="wide", columns=["best", "final", "difference", "memory"])]
+    specs += [spec("steps", name="steps", where={"dataset": list(STANDS_FOR), "arm": list(LABELS["arm"])})]
     for told in specs:
         (tmp_path / f"{told['name']}.tex").write_text(build(told, runs_of.get(told["kind"]), files).latex())
     (tmp_path / "all.tex").write_text(

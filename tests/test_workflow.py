@@ -27,6 +27,17 @@ def test_control_arms_are_one_key_away(project):
     assert project.planned("--config", "controls=true")["training_run"] == 41 + 18
 
 
+def test_what_goes_beyond_the_paper_is_one_key_away(project):
+    planned = project.planned("--config", "beyond=true")
+    assert planned["training_run"] == 41 + 203
+    assert planned["equivalence"] == 2
+    assert planned["significance"] == 1
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    for part in ("table", "figure"):
+        on = [entry for entry in config[f"{part}s"].values() if entry.get("group") != "controls"]
+        assert planned[part] == len(on)
+
+
 @pytest.mark.parametrize(
     ("target", "rules"),
     [
@@ -180,6 +191,15 @@ def test_without_training_missing_runs_are_named(copied):
             mistake("figures", "block_size", "panels", 1, "hue", value="x"),
             "figures.block_size.panels[1].hue is 'x'; accepted",
         ),
+        (
+            mistake("tables", "equivalence", "margin", value=0),
+            "tables.equivalence.margin is 0; accepted: percentage points above 0",
+        ),
+        (
+            mistake("figures", "equivalence", "table", value="main"),
+            "figures, equivalence: table is 'main'; accepted: equivalence, equivalence_elsewhere",
+        ),
+        (lambda config: config["tables"]["equivalence"].pop("margin"), "tables.equivalence lacks the key 'margin'"),
         (lambda config: config["tables"]["main"].pop("rows"), "tables.main lacks the key 'rows'"),
         (lambda config: config.pop("defaults"), "the file lacks the key 'defaults'"),
     ],
@@ -246,9 +266,12 @@ def test_jobs_get_the_threads_memory_time_and_gpus_of_their_scale(project):
 def test_the_schema_knows_the_arms_and_options_of_the_package():
     import inspect
 
+    import torch
+
     from qlocaladam import ARMS, QLocalAdam
     from qlocaladam.codecs import ROUNDINGS
     from qlocaladam.federated.experiment import RunSettings
+    from qlocaladam.federated.peers import PEERS
     from qlocaladam.optim import MOMENTUM_CODECS, VARIANCE_CODECS
     from qlocaladam.paper import figures, tables
     from qlocaladam.paper.grid import GROUPS
@@ -256,11 +279,13 @@ def test_the_schema_knows_the_arms_and_options_of_the_package():
     schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())
     arm = schema["properties"]["arms"]["additionalProperties"]["properties"]
     options = arm["options"]["properties"]
-    assert set(arm["arm"]["enum"]) == set(ARMS)
+    assert set(arm["arm"]["enum"]) == {*ARMS, *PEERS}
     assert set(options) <= set(inspect.signature(QLocalAdam).parameters)
     assert set(options["momentum"]["enum"]) == set(MOMENTUM_CODECS)
     assert set(options["variance"]["enum"]) == set(VARIANCE_CODECS)
     assert set(options["rounding"]["enum"]) == set(ROUNDINGS)
+    for bits in options["bits"]["enum"]:
+        QLocalAdam([torch.zeros(1)], bits=bits)
     assert set(schema["$defs"]["training"]["properties"]) - {"checkpoint_every"} <= set(
         RunSettings.__dataclass_fields__
     )

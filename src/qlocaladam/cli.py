@@ -26,9 +26,11 @@ def _memory(arguments: argparse.Namespace) -> None:
         with torch.device("meta"):
             model = ResNet18(shape["classes"], shape["width"])
         sizes = [parameter.numel() for parameter in model.parameters()]
-        for arm in ("fp32", "momentum-only", "variance-only", "naive-int8", "q-localadam"):
+        for arm in ("fp32", "momentum-only", "variance-only", "naive-int8", "q-localadam", "normalised-4bit"):
+            options = ARMS[arm]
             for block in arguments.block_size if arm == "q-localadam" else (64,):
-                codecs = state_codecs(ARMS[arm]["momentum"], ARMS[arm]["variance"], block, "nearest", 1e-8)
+                names = (options["momentum"], options["variance"], block, "nearest", 1e-8, options.get("bits", 8))
+                codecs = state_codecs(*names)
                 published, held = (optimizer_bytes(sizes, *codecs, layout) for layout in ("published", "held"))
                 ratio = 8 * sum(sizes) / held
                 print(f"{dataset:<10}{arm:<16}{block:>6}{published / 1e6:>11.2f}{held / 1e6:>9.2f}{ratio:>8.3f}")
@@ -38,8 +40,9 @@ def _data(arguments: argparse.Namespace) -> None:
     from qlocaladam import datasets
 
     made = datasets.prepare(arguments.name, arguments.out, arguments.source)
-    images = f"{len(made.y_train):,} training and {len(made.y_test):,} test images of {made.classes} classes"
-    print(f"{arguments.out}: {images}\norigin: {made.origin}\nSHA-256: {made.sha256}")
+    samples = f"{len(made.y_train):,} training and {len(made.y_test):,} test {made.samples}"
+    samples += f" of {made.classes} {'sections' if made.is_text else 'classes'}"
+    print(f"{arguments.out}: {samples}\norigin: {made.origin}\nSHA-256: {made.sha256}")
 
 
 def _partition(arguments: argparse.Namespace) -> None:
@@ -99,9 +102,12 @@ def _analyse(arguments: argparse.Namespace) -> None:
 
 def _analyse_memory(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import footprint
+    from qlocaladam.federated.peers import PEERS
     from qlocaladam.models import PAPER_MODELS
 
-    known = [place for place in arguments.wanted if place[0] in PAPER_MODELS]  # data of your own have no model there
+    # Data of your own have no model there; what peers hold is known only of what they trained.
+    theirs = {name for name, arm in arguments.arms.items() if arm["arm"] in PEERS}
+    known = [place for place in arguments.wanted if place[0] in PAPER_MODELS and place[1] not in theirs]
     return {"memory.csv": footprint.memory(arguments.arms, known)}
 
 
@@ -146,6 +152,17 @@ def _analyse_significance(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"significance.csv": significance.compare(read_runs(arguments.runs))}
 
 
+def _analyse_equivalence(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import equivalence
+    from qlocaladam.paper.runs import read_runs
+
+    runs = read_runs(arguments.runs)
+    return {
+        "equivalence.csv": equivalence.compare(runs, arguments.margin),
+        "differences.csv": equivalence.differences(runs),
+    }
+
+
 def _analyse_distributions(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
@@ -154,6 +171,20 @@ def _analyse_distributions(arguments: argparse.Namespace) -> dict[str, Any]:
 
     distributions.analyse(_settings(arguments), _subset(arguments)).save(arguments.out)
     return {}
+
+
+def _analyse_steps(arguments: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    from qlocaladam.analysis import steps
+    from qlocaladam.federated.partition import load_partition
+
+    partition = load_partition(arguments.partition)
+    tables = steps.analyse(_settings(arguments), _subset(arguments), partition, arguments.arms, arguments.after)
+    by_layer, by_decade, found = tables
+    summary = json.dumps(found, indent=2) + "\n"
+    return {"steps.csv": by_layer, "steps_by_decade.csv": by_decade, "summary.json": summary}
 
 
 def _table(arguments: argparse.Namespace) -> None:
@@ -218,6 +249,30 @@ def _page_of_results(page: Any, arguments: argparse.Namespace) -> Any:
     return page.results_markdown(arguments.spec, *shown, arguments.numbers, arguments.claims, arguments.out.parent)
 
 
+def _reference(arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import reference
+
+    arguments.action(reference, arguments)
+
+
+def _collect_reference(reference: Any, arguments: argparse.Namespace) -> None:
+    reference.write(arguments.out, arguments.runs, arguments.claims, arguments.tables)
+
+
+def _verify(reference: Any, arguments: argparse.Namespace) -> None:
+    kept = reference.read(arguments.reference, arguments.scale)
+    verdicts = reference.verify(kept, arguments.runs or Path("results", arguments.scale, "runs"))
+    text = reference.summary(verdicts, arguments.scale)
+    print(text, end="", flush=True)
+    if arguments.csv:
+        _write_text(arguments.csv, _csv(verdicts))
+    if arguments.text:
+        _write_text(arguments.text, text)
+    if different := verdicts.loc[verdicts["verdict"] == reference.DIFFERS, "run"].tolist():
+        count = f"{len(different)} of {len(verdicts)} runs"
+        raise SystemExit(f"qlocaladam: {count} differ from the reference by more than seeds do, first {different[0]}")
+
+
 def _csv(frame: Any) -> str:
     text: str = frame.to_csv(index=False, lineterminator="\n")
     return text
@@ -250,7 +305,10 @@ def _add_data_arguments(parser: argparse.ArgumentParser, required: bool) -> None
     parser.add_argument("--data", type=Path, required=required, metavar="FILE", help="what the data command wrote")
     for part in ("train", "test"):
         parser.add_argument(
-            f"--{part}-images", type=int, metavar="N", help=f"a fixed stratified subset of N {part} images"
+            f"--{part}-images",
+            type=int,
+            metavar="N",
+            help=f"a fixed stratified subset of N {part} images, or windows of text",
         )
 
 
@@ -258,8 +316,8 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=float, metavar="N", help="learning rate (default: 0.001)")
     for name, text in (
         ("seed", "of the model, the sampling and the batches (default: 42)"),
-        ("width", "channels of the first stage of ResNet-18 (default: 64)"),
-        ("image-size", "images are resized to this (default: 224)"),
+        ("width", "channels of the first stage of ResNet-18, or width of the transformer for text (default: 64)"),
+        ("image-size", "images are resized to this (default: 224); text has none, no stem and no flip"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
     parser.add_argument("--stem", metavar="STEM", help="7x7 (default) or 3x3")
@@ -275,6 +333,25 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_partition_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--partition", type=Path, required=True, metavar="FILE", help="what the partition command wrote"
+    )
+
+
+def _add_arms_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arms", type=json.loads, required=True, metavar="JSON", help="arms, as in config.yaml")
+
+
+def _add_client_arguments(parser: argparse.ArgumentParser) -> None:
+    for name, text in (
+        ("clients-per-round", "default: 5"),
+        ("epochs", "local epochs (default: 2)"),
+        ("batch-size", "default: 64"),
+    ):
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
+
+
 def _memory_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
     parser.add_argument(
         "--block-size",
@@ -288,7 +365,7 @@ def _memory_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Names
 
 
 def _data_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
-    parser.add_argument("name", help="digits, digit-pairs, cifar10, cifar100, or any name together with --source")
+    parser.add_argument("name", help="digits, digit-pairs, text, cifar10, cifar100, or any name together with --source")
     parser.add_argument("--out", "-o", type=Path, required=True, metavar="FILE.npz", help="the file to write")
     parser.add_argument(
         "--source",
@@ -319,9 +396,7 @@ def _partition_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Na
 
 def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
     _add_data_arguments(parser, required=True)
-    parser.add_argument(
-        "--partition", type=Path, required=True, metavar="FILE", help="what the partition command wrote"
-    )
+    _add_partition_argument(parser)
     parser.add_argument("--out", "-o", type=Path, required=True, metavar="FOLDER", help="where results go")
     parser.add_argument(
         "--arm",
@@ -336,13 +411,8 @@ def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
         metavar="NAME=VALUE",
         help="an option of the optimizer on top of the arm's, such as rounding=floor; may be repeated",
     )
-    for name, text in (
-        ("rounds", "default: 120"),
-        ("clients-per-round", "default: 5"),
-        ("epochs", "local epochs (default: 2)"),
-        ("batch-size", "default: 64"),
-    ):
-        parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    parser.add_argument("--rounds", type=int, metavar="N", help="default: 120")
+    _add_client_arguments(parser)
     _add_model_arguments(parser)
     parser.add_argument(
         "--checkpoint-every", type=int, default=1, metavar="N", help="rounds between checkpoints (default: 1)"
@@ -357,7 +427,9 @@ ANALYSES = {
     "heterogeneity": (_analyse_heterogeneity, "the paper's partitions, full size -> clients.csv, heterogeneity.csv"),
     "participation": (_analyse_participation, "client sampling and local steps -> sampling.json, steps.csv"),
     "significance": (_analyse_significance, "tests over seeds against FP32 -> significance.csv"),
+    "equivalence": (_analyse_equivalence, "tests of equivalence to FP32 -> equivalence.csv, differences.csv"),
     "distributions": (_analyse_distributions, "optimizer states after 50 steps of FP32 Adam -> five files"),
+    "steps": (_analyse_steps, "what each arm does to single steps of a client -> steps*.csv, summary.json"),
 }
 
 
@@ -368,20 +440,23 @@ def _analyse_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
         kind.add_argument("--out", "-o", type=Path, required=True, metavar="FOLDER", help="where the files go")
         kind.set_defaults(analysis=function)
         if name == "memory":
-            kind.add_argument(
-                "--arms",
-                type=json.loads,
-                required=True,
-                metavar="JSON",
-                help="arms, as in config.yaml",
-            )
+            _add_arms_argument(kind)
             kind.add_argument("--wanted", type=_place, nargs="+", required=True, metavar="DATASET:ARM:BLOCK_SIZE")
         elif name == "participation":
             kind.add_argument("--clients", type=Path, required=True, metavar="FILE", help="clients.csv")
-        elif name == "significance":
+        elif name in ("significance", "equivalence"):
             kind.add_argument("--runs", type=Path, nargs="+", required=True, metavar="FOLDER", help="of training runs")
+            if name == "equivalence":
+                kind.add_argument("--margin", type=float, default=2, metavar="N", help="percentage points (default: 2)")
         elif name == "distributions":
             _add_data_arguments(kind, required=True)
+            _add_model_arguments(kind)
+        elif name == "steps":
+            _add_data_arguments(kind, required=True)
+            _add_partition_argument(kind)
+            _add_arms_argument(kind)
+            kind.add_argument("--after", type=int, default=3, metavar="N", help="rounds before (default: 3)")
+            _add_client_arguments(kind)
             _add_model_arguments(kind)
     return _analyse
 
@@ -500,6 +575,32 @@ def _page_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespa
     return _page
 
 
+def _reference_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    text = "write runs.csv, histories.csv.gz, claims.csv and tables/ from finished results"
+    collect = actions.add_parser("collect", help=text, description=text)
+    collect.set_defaults(action=_collect_reference)
+    _add_runs_argument(collect)
+    collect.add_argument("--claims", type=Path, required=True, metavar="FILE.csv", help="the ledger")
+    collect.add_argument("--tables", type=Path, nargs="+", required=True, metavar="FILE.csv")
+    collect.add_argument("--out", "-o", type=Path, required=True, metavar="FOLDER", help="where the files go")
+    text = "compare one's own runs with a reference; ends with 1 where any differs by more than seeds do"
+    verify = actions.add_parser("verify", help=text, description=text)
+    verify.set_defaults(action=_verify)
+    verify.add_argument("--scale", default="quick", metavar="NAME", help="default: quick")
+    verify.add_argument(
+        "--reference",
+        type=Path,
+        default=Path("paper/reference"),
+        metavar="FOLDER",
+        help="of all references (default: paper/reference)",
+    )
+    verify.add_argument("--runs", type=Path, metavar="FOLDER", help="of all runs (default: results/<scale>/runs)")
+    verify.add_argument("--csv", type=Path, metavar="FILE", help="write every verdict to this file, too")
+    verify.add_argument("--text", type=Path, metavar="FILE", help="write what is printed to this file, too")
+    return _reference
+
+
 COMMANDS = {
     "memory": (
         _memory_command,
@@ -511,8 +612,8 @@ COMMANDS = {
     "data": (
         _data_command,
         "get a data set, check it, keep it as one file",
-        "Write a data set as one .npz of uint8 images with its SHA-256 and origin beside it. digits and digit-pairs "
-        "need no download.",
+        "Write a data set as one .npz of uint8 images, or windows of text, with its SHA-256 and origin beside it. "
+        "digits, digit-pairs and text need no download.",
         "python -m qlocaladam data digits --out data/digits.npz",
     ),
     "partition": (
@@ -532,7 +633,7 @@ COMMANDS = {
     "analyse": (
         _analyse_command,
         "measure results, partitions, codecs and optimizer states",
-        "Write one analysis as files into a folder. All but the last two need no training and are at the paper's size.",
+        "Write one analysis as files into a folder. All but the last three need no training and have the paper's size.",
         "python -m qlocaladam analyse precision --out results/exact",
     ),
     "table": (
@@ -565,6 +666,12 @@ COMMANDS = {
         "Write HTML for the report or a Markdown summary from finished results. The rules of the workflow call this.",
         "snakemake pages",
     ),
+    "reference": (
+        _reference_command,
+        "results that are kept, and whether one's own agree with them",
+        "Collect finished results of a scale into a folder for git, or compare one's own runs with such a folder.",
+        "python -m qlocaladam reference verify --scale small",
+    ),
 }
 
 
@@ -581,6 +688,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _newest_checkpoint(arguments: argparse.Namespace) -> str:
+    """What a training run has saved that could not go on."""
+    if arguments.run is not _train:
+        return ""
+    from qlocaladam.federated import checkpoint
+
+    content, _ = checkpoint.load(arguments.out / "checkpoint.pt")
+    return f"; the newest checkpoint is of round {len(content['rows'])}" if content else ""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     arguments = parser.parse_args(argv)
@@ -590,6 +707,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.run(arguments)
     except (ValueError, FileNotFoundError) as error:
         parser.exit(2, f"qlocaladam: {error}\n")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        parser.exit(1, f"qlocaladam: {where}{error.strerror or error}{_newest_checkpoint(arguments)}\n")
     except RuntimeError as error:
         from qlocaladam.datasets import DataUnavailable
 

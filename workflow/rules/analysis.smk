@@ -5,7 +5,9 @@ rule analysis:
     input:
         [f"{EXACT}/{name}" for name in EXACT_FILES],
         expand(f"{RESULTS}/analysis/significance/{{table}}/significance.csv", table=TESTED),
+        expand(f"{EQUIVALENCE}/{{table}}/{{file}}.csv", table=COMPARED, file=["equivalence", "differences"]),
         expand(f"{RESULTS}/analysis/distributions/{{dataset}}/{{file}}", dataset=PROBED, file=DISTRIBUTIONS),
+        expand(f"{RESULTS}/analysis/steps/{{dataset}}/{{file}}", dataset=watched("dataset"), file=STEPS),
 
 
 rule memory:
@@ -149,6 +151,33 @@ rule significance:
         "python -m qlocaladam analyse significance --runs {params.runs} --out {params.folder} > {log} 2>&1"
 
 
+rule equivalence:
+    input:
+        runs=lambda wildcards: run_files(grid.selected(GRID, config["tables"][wildcards.table])),
+        code=code("analysis/equivalence"),
+    output:
+        f"{EQUIVALENCE}/{{table}}/equivalence.csv",
+        f"{EQUIVALENCE}/{{table}}/differences.csv",
+    log:
+        f"{RESULTS}/logs/equivalence/{{table}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/equivalence/{{table}}.tsv"
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
+        margin=lambda wildcards: config["tables"][wildcards.table]["margin"],
+        runs=lambda wildcards, input: folders(input.runs),
+    shell:
+        "python -m qlocaladam analyse equivalence --runs {params.runs} --margin {params.margin} --out {params.folder} "
+        "> {log} 2>&1"
+
+
 rule distributions:
     input:
         data=lambda wildcards: settled(wildcards.dataset, data_file(wildcards.dataset)),
@@ -163,7 +192,7 @@ rule distributions:
     threads: SIZE["resources"]["threads"]
     resources:
         mem_mb=SIZE["resources"]["mem_mb"],
-        runtime=SIZE["resources"]["runtime"],
+        runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
         gpu=SIZE["resources"]["gpu"],
     params:
         flags=lambda wildcards: as_flags(probe_options(wildcards.dataset)),
@@ -171,3 +200,29 @@ rule distributions:
     shell:
         "python -m qlocaladam analyse distributions --data {input.data} --out {params.folder} --threads {threads} "
         "{params.flags} > {log} 2>&1"
+
+
+rule steps:
+    input:
+        unpack(lambda wildcards: watched_client(wildcards.dataset)),
+        code=code("analysis/steps"),
+    output:
+        [f"{RESULTS}/analysis/steps/{{dataset}}/{name}" for name in STEPS],
+    log:
+        f"{RESULTS}/logs/steps/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/steps/{{dataset}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: SIZE["resources"]["threads"]
+    resources:
+        mem_mb=SIZE["resources"]["mem_mb"],
+        runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
+        gpu=SIZE["resources"]["gpu"],
+    params:
+        arms=json.dumps(watched_arms()),
+        flags=lambda wildcards: as_flags(watched_options(wildcards.dataset)),
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m qlocaladam analyse steps --data {input.data} --partition {input.partition} --arms {params.arms:q} "
+        "--out {params.folder} --threads {threads} {params.flags} > {log} 2>&1"

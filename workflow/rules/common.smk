@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
@@ -63,6 +64,7 @@ NO_TEX = (
 )
 PICTURES = ["rulegraph.svg", "convergence_cifar10.png", "component_ablation.png"]
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
+STEPS = ["steps.csv", "steps_by_decade.csv", "summary.json"]
 TABLE_FILES = {
     "runs": ["memory"],
     "heterogeneity": ["memory"],
@@ -73,10 +75,18 @@ TABLE_FILES = {
     "clients": ["clients"],
 }
 TESTED = [name for name in TABLES if config["tables"][name]["kind"] == "multiseed"]
+COMPARED = [name for name in TABLES if config["tables"][name]["kind"] == "equivalence"]
+EQUIVALENCE = f"{RESULTS}/analysis/equivalence"
 PROBED = [
     config["figures"][name]["where"]["dataset"]
     for name in FIGURE_NAMES
     if config["figures"][name]["kind"] == "distributions"
+]
+WATCHED = [
+    config[part][name]["where"]
+    for part, names in (("tables", TABLES), ("figures", FIGURE_NAMES))
+    for name in names
+    if config[part][name]["kind"] == "steps"
 ]
 
 
@@ -173,10 +183,54 @@ def probe_options(dataset):
     return {**subset_options(dataset), **{name: chosen[name] for name in names if name in chosen}}
 
 
+def watched(axis):
+    """The data sets, or the arms, whose steps some table or figure shows."""
+    return sorted({value for where in WATCHED for value in grid.as_list(where[axis])})
+
+
+def watched_client(dataset):
+    """The data and the partition of the clients whose steps are looked at: those of a run at the defaults."""
+    alpha, seed = grid.text(config["defaults"]["alpha"]), config["defaults"]["seed"]
+    partition = partition_file(SimpleNamespace(dataset=dataset, alpha=alpha, seed=seed))
+    return {"data": settled(dataset, data_file(dataset)), "partition": settled(dataset, partition)}
+
+
+def watched_options(dataset):
+    """How these clients train: as in a run at the defaults. How many rounds a run has says nothing here."""
+    chosen = {name: config["defaults"][name] for name in ("lr", "seed")} | grid.training(config, dataset)
+    unused = ("rounds", "checkpoint_every")
+    return {**subset_options(dataset), **{name: value for name, value in chosen.items() if name not in unused}}
+
+
+def watched_arms():
+    size = config["defaults"]["block_size"]
+    chosen = {name: entry for name, entry in config["arms"].items() if name in watched("arm")}
+    return {
+        name: {
+            "arm": entry["arm"],
+            "options": {"block_size": entry.get("block_size", size), **entry.get("options", {})},
+        }
+        for name, entry in chosen.items()
+    }
+
+
+def watched_files(entry, **names):
+    """Of each data set, the files of `analyse steps` that a table or figure reads, by the names it has for them."""
+    return {
+        f"{name}.{dataset}": f"{RESULTS}/analysis/steps/{dataset}/{file}"
+        for dataset in grid.as_list(entry["where"]["dataset"])
+        for name, file in names.items()
+    }
+
+
+def stands_for():
+    """The paper's data sets, in whose place a scale has others."""
+    return {name: entry["label"] for name, entry in config["datasets"].items() if "label" in entry}
+
+
 def spec(part, name):
     """What a table or a figure is told: its entry in the configuration, and what things are called at this scale."""
-    papers = {name: entry["label"] for name, entry in config["datasets"].items()}
-    told = {"name": name, "scale": SCALE, "labels": labels(), "stands_for": papers}
+    told = {"name": name, "scale": SCALE, "labels": labels(), "stands_for": stands_for()}
     return json.dumps({**config[part][name], **told})
 
 
@@ -185,6 +239,10 @@ def table_inputs(wildcards):
     inputs = {name: f"{EXACT}/{name}.csv" for name in TABLE_FILES.get(entry["kind"], [])}
     if entry["kind"] == "multiseed":
         inputs["multiseed"] = f"{RESULTS}/analysis/significance/{wildcards.table}/significance.csv"
+    if entry["kind"] == "equivalence":
+        inputs["equivalence"] = f"{EQUIVALENCE}/{wildcards.table}/equivalence.csv"
+    if entry["kind"] == "steps":
+        inputs |= watched_files(entry, steps="steps.csv", summary="summary.json")
     if "experiments" in entry:
         inputs["runs"] = run_files(grid.selected(GRID, entry))
     return inputs
@@ -201,6 +259,10 @@ def figure_inputs(wildcards):
                 for file in run_files(grid.selected(GRID, panel), name)
             ]
         }
+    if entry["kind"] == "equivalence":
+        return {name: f"{EQUIVALENCE}/{entry['table']}/{name}.csv" for name in ("equivalence", "differences")}
+    if entry["kind"] == "steps":
+        return watched_files(entry, decades="steps_by_decade.csv")
     if entry["kind"] == "distributions":
         folder = f"{RESULTS}/analysis/distributions/{entry['where']['dataset']}"
         return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
@@ -220,5 +282,6 @@ def panel_flags(figure):
 def number_files():
     exact = {Path(name).stem: f"{EXACT}/{name}" for name in EXACT_FILES if name != "precision.csv"}
     tests = {f"significance.{name}": f"{RESULTS}/analysis/significance/{name}/significance.csv" for name in TESTED}
+    tests |= {f"equivalence.{name}": f"{EQUIVALENCE}/{name}/equivalence.csv" for name in COMPARED}
     probes = {f"distributions.{name}": f"{RESULTS}/analysis/distributions/{name}/summary.json" for name in PROBED}
     return {**exact, **tests, **probes}

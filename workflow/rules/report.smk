@@ -89,7 +89,7 @@ rule results_page:
             {
                 "scale": SCALE,
                 "labels": labels(),
-                "stands_for": {name: entry["label"] for name, entry in config["datasets"].items()},
+                "stands_for": stands_for(),
                 "tables": {name: config["tables"][name] for name in TABLES},
                 "figures": {name: config["figures"][name] for name in FIGURE_NAMES},
             }

@@ -15,9 +15,12 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from qlocaladam.files import write_whole
+from qlocaladam.paper.grid import as_list
 from qlocaladam.paper.runs import GRID, collapsed, read_histories
 from qlocaladam.paper.style import (
     ARM_LINES,
@@ -47,6 +50,10 @@ BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "bor
 """Where a legend stands under a panel: as far down as its ticks and its label reach."""
 CROWDED = 8
 """Panels with more lines than this are one above the other, as wide as the page allows."""
+FAR = 6
+"""Margins beyond which an arm is too far off to be drawn on the same axis."""
+VERDICTS = {"equivalent": "o", "better": ">", "worse": "<", "undecided": "D"}
+"""The marker of each."""
 CODE_ARMS = {
     "log, nearest": "q-localadam",
     "log, floor": "rounding-floor",
@@ -57,6 +64,10 @@ CODE_ARMS = {
 """The arm whose variance has a code: the code is drawn like that arm."""
 HEATMAP_COLUMNS = {"class": ("Dominant class (%)", "#D55E00"), "samples": ("Samples / 100", "#56B4E9")}
 """What a column shows, and its darkest colour, on which black figures can still be read."""
+
+STEP_QUANTILES = {"median": "Median error\n(learning rates)", "p99": "99th percentile of error\n(learning rates)"}
+FLOOR = 1e-8
+"""What the released code reads every variance as at least."""
 
 
 def draw(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
@@ -206,6 +217,91 @@ def _legend_title(axes: Axes) -> str:
     return "Best accuracy (%)" + (", mean over seeds; band: lowest to highest" if bands else "")
 
 
+def equivalence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """How far each arm is from FP32, paired by seed, a panel for each data set and alpha; the margin is a band."""
+    tests, seeds = (pd.read_csv(files[name], dtype={"alpha": str}) for name in ("equivalence", "differences"))
+    tests = tests[(tests["statistic"] == "best") & tests["verdict"].notna() & tests["difference"].notna()]
+    if tests.empty:
+        raise ValueError(f"figures.{spec['name']}: {files['equivalence']} compares no arm with another")
+    seeds = seeds[seeds["statistic"] == "best"]
+    lines = _hue_lines("arm", tests, spec["labels"]["arm"])
+    panels = list(tests.groupby(["dataset", "alpha"], sort=False))
+    columns = len(panels) if len(panels) <= 3 else 2
+    rows = -(-len(panels) // columns)
+    figure = Figure((PAGE, 0.75 + rows * (0.5 + 0.21 * len(lines))), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    ends = _forest_ends(tests)
+    for axes, ((dataset, alpha), of_panel) in zip(grid.flat, panels, strict=False):
+        own = seeds[(seeds["dataset"] == dataset) & (seeds["alpha"] == alpha)]
+        _forest(axes, of_panel, own, lines, ends)
+        axes.set_title(f"{spec['labels']['dataset'][dataset]}, {_hue_label('alpha', alpha, {})}")
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_axis_off()
+    names = [spec["labels"]["arm"][arm] for arm in lines]
+    grid[0, 0].set(yticks=range(len(lines)), yticklabels=names, xlim=ends, ylim=(len(lines) - 0.4, -0.6))
+    for axes in grid[-1]:
+        axes.set_xlabel("Best accuracy above FP32 (pp)")
+    _forest_legend(figure, tests)
+    return figure
+
+
+def _forest_ends(tests: pd.DataFrame) -> tuple[float, float]:
+    """Of the axis: all intervals fit, but for those of arms so far off that they would press the others together."""
+    margin = tests["margin"].iloc[0]
+    near = tests[tests["difference"].abs() <= FAR * margin][["difference", "ci_low", "ci_high"]]
+    widest = np.nan_to_num([-near.min(axis=None), near.max(axis=None)])
+    low, high = np.clip(1.1 * widest, 1.5 * margin, FAR * margin)
+    return float(-low), float(high)
+
+
+def _forest(
+    axes: Axes, tests: pd.DataFrame, seeds: pd.DataFrame, lines: Mapping[str, Line], ends: tuple[float, float]
+) -> None:
+    """A row for each arm: seeds, both intervals, and the mean, whose marker tells the verdict."""
+    margin = tests["margin"].iloc[0]
+    axes.axvspan(-margin, margin, color="#dfe8ef", linewidth=0, zorder=0)
+    axes.axvline(0, color=GREY, linewidth=0.7, zorder=1)
+    axes.grid(False, axis="y")
+    for row in tests.to_dict("records"):
+        place, colour = list(lines).index(row["arm"]), lines[row["arm"]].color
+        own = seeds[seeds["arm"] == row["arm"]]["difference"]
+        axes.plot(own, np.full(len(own), place + 0.27), "|", color=colour, markersize=3.5, markeredgewidth=0.6)
+        if not ends[0] <= row["difference"] <= ends[1]:
+            _far_off(axes, row["difference"], place, colour)
+            continue
+        for low, high, width in (("ci_low", "ci_high", 0.9), ("tost_ci_low", "tost_ci_high", 2.4)):
+            axes.plot([row[low], row[high]], [place, place], color=colour, linewidth=width, solid_capstyle="butt")
+        axes.plot(row["difference"], place, **_verdict_marker(row["verdict"], colour))
+
+
+def _far_off(axes: Axes, difference: float, place: int, colour: Any) -> None:
+    """An arrow to the edge that the arm lies beyond, and how far away it is."""
+    tip, tail, text, side = (0.01, 0.1, 0.12, "left") if difference < 0 else (0.99, 0.9, 0.88, "right")
+    arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    across = axes.get_yaxis_transform()
+    axes.annotate("", (tip, place), (tail, place), xycoords=across, arrowprops=arrow)
+    number = f"{difference:+.1f}".replace("-", "\N{MINUS SIGN}")
+    axes.text(text, place, number, fontsize=SMALL, ha=side, va="center", transform=across)
+
+
+def _verdict_marker(verdict: str, colour: Any) -> dict[str, Any]:
+    face = "white" if verdict == "undecided" else colour
+    return {"marker": VERDICTS[verdict], "color": colour, "markerfacecolor": face, "markersize": 4.2, "linestyle": ""}
+
+
+def _forest_legend(figure: Figure, tests: pd.DataFrame) -> None:
+    """What the parts of a row are. Verdicts only where there are any."""
+    lines = {"95 % interval": 0.9, "90 % interval": 2.4}
+    handles: list[Any] = [Line2D([], [], color=GREY, linewidth=width, label=label) for label, width in lines.items()]
+    handles += [
+        Line2D([], [], color=GREY, marker="|", linestyle="", markersize=3.5, label="one seed"),
+        Patch(color="#dfe8ef", label=f"\N{PLUS-MINUS SIGN}{tests['margin'].iloc[0]:g} pp"),
+    ]
+    found = [verdict for verdict in VERDICTS if (tests["verdict"] == verdict).any()]
+    handles += [Line2D([], [], **_verdict_marker(verdict, GREY), label=verdict) for verdict in found]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) if len(handles) < 8 else 4)
+
+
 def distributions(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     """Histograms of both states over their whole range, and where nearly all values are."""
     bins = pd.read_csv(files["histograms"])
@@ -315,9 +411,76 @@ def _heatmap_column(axes: Axes, cells: pd.DataFrame, column: str, most: float, d
     axes.tick_params(axis="x", labelsize=SMALL)
 
 
+def steps(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """How far the steps of each arm are off against the size of the variance, and how many weights have such a one."""
+    datasets, labels = as_list(spec["where"]["dataset"]), spec["labels"]
+    tables = [_last_step(files[f"decades.{dataset}"]) for dataset in datasets]
+    decades = pd.concat(tables)["decade"].dropna()
+    idle = decades.min() - 2  # a place for variances of 0, apart from the others
+    lines = {arm: line for arm, line in arm_colours(labels["arm"]).items() if arm in as_list(spec["where"]["arm"])}
+    figure = Figure((PAGE, 5), layout="constrained")
+    grid = figure.subplots(3, len(tables), sharex=True, sharey="row", squeeze=False, height_ratios=[4, 4, 1.2])
+    for dataset, table, column in zip(datasets, tables, grid.T, strict=True):
+        table = table.assign(place=table["decade"].fillna(idle) + 0.5)  # the middle of the decade
+        for axes, quantile in zip(column[:2], STEP_QUANTILES, strict=True):
+            _step_errors(axes, table, quantile, lines, labels["arm"])
+        _weights(column[2], table[table["arm"] == table["arm"].iloc[0]])
+        column[0].set_title(f"{labels['dataset'][dataset]}, local step {table['step'].iloc[0]}")
+    for axes, label in zip(grid[:, 0], (*STEP_QUANTILES.values(), "Weights"), strict=True):
+        axes.set_ylabel(label)
+    for axes in grid[0]:
+        _name_marks(axes)
+    for axes in grid[:2, 0]:
+        axes.set_ylim(bottom=-4e-5)
+    every = 2 * np.ceil((decades.max() + 1 - decades.min()) / 12)
+    exponents = np.arange(every * np.ceil(decades.min() / every), decades.max() + 2, every)
+    grid[0, 0].set_xticks([idle + 0.5, *exponents], ["0", *(f"$10^{{{exponent:.0f}}}$" for exponent in exponents)])
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def _last_step(path: Path) -> pd.DataFrame:
+    """By decade, of the last step that was looked at; NaN is the decade of variances of 0."""
+    errors = pd.read_csv(path, na_values={"decade": "zero"})
+    return errors[errors["step"] == errors["step"].max()]
+
+
+def _step_errors(axes: Axes, errors: pd.DataFrame, quantile: str, lines: Mapping[str, Line], names: Spec) -> None:
+    """A line for each arm. Where the variance is 0 its marker stands alone."""
+    for arm, line in lines.items():
+        of_arm = errors[errors["arm"] == arm]
+        live = of_arm["decade"].notna()
+        axes.plot("place", quantile, data=of_arm[live], label=names[arm], **line._asdict())
+        axes.plot("place", quantile, data=of_arm[~live], label="", **line._replace(linestyle="")._asdict())
+    axes.set_yscale("symlog", linthresh=1e-4)  # an error of 0 has a place, too
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
+    axes.axvline(np.log10(FLOOR), color=GREY, linestyle="--", linewidth=0.7, zorder=1.5)
+
+
+def _name_marks(axes: Axes) -> None:
+    """What the two grey lines are, in the corner that stays empty: errors are small where variances are large."""
+    small: dict[str, Any] = {"fontsize": SMALL, "color": GREY, "textcoords": "offset points"}
+    top, right = axes.get_xaxis_transform(), axes.get_yaxis_transform()
+    axes.annotate("floor of the released code", (np.log10(FLOOR), 1), (3, -3), xycoords=top, va="top", **small)
+    axes.annotate("one learning rate", (1, 1), (-3, 2), xycoords=right, ha="right", **small)
+
+
+def _weights(axes: Axes, counts: pd.DataFrame) -> None:
+    """How many weights there are of each decade."""
+    axes.bar(counts["place"], counts["numel"], width=0.86, color="#b8b8b8")
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.5)
+    axes.yaxis.set_major_locator(LogLocator(numticks=4))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("Variance $v$ before the step")
+
+
 KINDS: dict[str, Callable[[Spec, Sequence[pd.DataFrame], Files], Figure]] = {
     "convergence": convergence,
+    "equivalence": equivalence,
     "distributions": distributions,
     "precision": precision,
     "heatmap": heatmap,
+    "steps": steps,
 }

@@ -92,7 +92,8 @@ def check(config: Config) -> None:
         key = f"experiments, {experiment['name']}"
         _known(f"{key}: dataset", as_list(experiment["dataset"]), config["datasets"])
         _known(f"{key}: arm", as_list(experiment["arm"]), config["arms"])
-        _known(f"{key}: dataset at scale {config['scale']}", as_list(experiment["dataset"]), scale["datasets"])
+        if is_on(config, experiment):
+            _known(f"{key}: dataset at scale {config['scale']}", as_list(experiment["dataset"]), scale["datasets"])
     for part in ("tables", "figures"):
         for name, entry in config[part].items():
             _check_entry(config, f"{part}, {name}", entry, names)
@@ -102,8 +103,12 @@ def _check_entry(config: Config, key: str, entry: Config, names: list[str]) -> N
     """Whether a table or a figure has something to show. One of a group is looked at as if that were on."""
     datasets = entry.get("where", {}).get("dataset", [])
     _known(f"{key}: where: dataset", as_list(datasets), config["datasets"])
+    _known(f"{key}: where: arm", as_list(entry.get("where", {}).get("arm", [])), config["arms"])
     if entry["kind"] == "distributions" and not isinstance(datasets, str):
         raise ValueError(f"{key}: where: dataset is {datasets!r}; accepted: one of {', '.join(config['datasets'])}")
+    if "table" in entry:
+        tested = [name for name, table in config["tables"].items() if _is_tested_with(table, entry)]
+        _known(f"{key}: table", [entry["table"]], tested)
     grid = expand({**config, **({entry["group"]: True} if "group" in entry else {})})
     for place, selection in _selections(entry):
         _known(f"{key}{place}: experiments", selection["experiments"], names)
@@ -112,7 +117,12 @@ def _check_entry(config: Config, key: str, entry: Config, names: list[str]) -> N
             raise ValueError(f"{key}{place}: where {where} selects none of the runs of its experiments that are on")
 
 
-GROUPS = ("controls",)
+def _is_tested_with(table: Config, figure: Config) -> bool:
+    """Whether a table has tests that a figure can draw: of its kind, and there whenever the figure is."""
+    return bool(table["kind"] == figure["kind"] and table.get("group") in (None, figure.get("group")))
+
+
+GROUPS = ("controls", "beyond")
 """Keys that turn a group of experiments on."""
 
 

@@ -27,7 +27,7 @@ ANALYSES = (
     *("memory", "scaling", "heterogeneity", "clients", "sampling", "steps"),
     *("precision_summary", "precision_by_decade"),
 )
-"""Those that must be there. `significance.<table>` and `distributions.<dataset>` may be, as often as there are any."""
+"""Those that must be there. `significance.<table>`, `equivalence.<table>` and `distributions.<dataset>` may be, too."""
 NUMBER = re.compile(r"(<?)([+-]?)([\d.,]+)(?:e([+-]\d+))?")
 Row = Mapping[str, Any]
 Files = Mapping[str, Path]
@@ -81,6 +81,8 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         kind, _, which = name.partition(".")
         if kind == "significance":
             numbers += _of_significance(path)
+        elif kind == "equivalence":
+            numbers += _of_equivalence(which, path)
         elif kind == "distributions":
             numbers += _of_distributions(which, path)
     return _once([*numbers, *_of_gains(numbers)])
@@ -338,6 +340,21 @@ def _of_significance(path: Path) -> Iterator[Number]:
         tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
     for row in tests.to_dict("records"):
         yield from _cells(f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}", row, forms, path)
+
+
+def _of_equivalence(table: str, path: Path) -> Iterator[Number]:
+    """Paired tests against FP32, by table, for a correction depends on all that is in it; then counts of verdicts."""
+    forms: dict[str, Form] = {"n": "d", "mean": ".2f", "std": ".2f", "baseline_mean": ".2f", "difference": "+z.2f"}
+    forms |= {"difference_std": ".2f", "margin": "g", "comparisons": ".0f", "seeds_needed": ",.0f"}
+    forms |= {f"{name}ci_{end}": "+z.2f" for name in ("", "tost_") for end in ("low", "high")}
+    forms |= dict.fromkeys(("p", "p_holm", "tost_p", "tost_p_holm"), p_value)
+    forms |= {"verdict": "s", "runs": "d", "collapsed": "d"}
+    tests = pd.read_csv(path, dtype={"alpha": str, "seeds": str, "verdict": object})
+    for row in tests.to_dict("records"):
+        name = f"equivalence/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['statistic']}"
+        yield from _cells(name, row, forms, path)
+    for (statistic, verdict), same in tests.groupby(["statistic", "verdict"], sort=False):
+        yield _number(f"equivalence/{table}/{statistic}/{verdict}", len(same), "d", path)
 
 
 def _of_distributions(dataset: str, path: Path) -> Iterator[Number]:

@@ -34,11 +34,13 @@ SECTIONS = (
     "Optimizer states",
     "Precision and memory",
     "Data",
+    "Beyond the paper",
 )
 """In the order they are read."""
 SECTION_OF_KIND = {
     "heterogeneity": "Heterogeneity",
     "multiseed": "Seeds",
+    "equivalence": "Seeds",
     "distributions": "Optimizer states",
     "precision": "Precision and memory",
     "scaling": "Precision and memory",
@@ -60,6 +62,8 @@ AXES = {
 
 def section(entry: Spec) -> str:
     """Where a table or a figure of config.yaml stands in the report."""
+    if entry.get("group") == "beyond":
+        return "Beyond the paper"
     if entry["kind"] in SECTION_OF_KIND:
         return SECTION_OF_KIND[entry["kind"]]
     first = entry.get("panels", [entry])[0]
@@ -73,11 +77,13 @@ def numbered(name: str) -> str:
 
 def figure_title(spec: Spec) -> str:
     """What a figure shows, in one line."""
-    dataset = spec.get("where", {}).get("dataset", "")
+    dataset, papers = spec.get("where", {}).get("dataset", ""), {"labels": {"dataset": spec["stands_for"]}}
     titles = {
+        "equivalence": f"Best accuracy against FP32, paired by seed: table {spec.get('table')}",
+        "steps": "How far the steps of each arm are off, by the size of the variance",
         "distributions": f"Variance and momentum of FP32 Adam, {_label(spec, 'dataset', dataset)}",
         "precision": "Relative error of each 8-bit code against the size of the value",
-        "heatmap": f"Dominant class and samples of each client, {spec['stands_for'].get(dataset, dataset)}",
+        "heatmap": f"Dominant class and samples of each client, {_label(papers, 'dataset', dataset)}",
     }
     if spec["kind"] in titles:
         return titles[spec["kind"]]
@@ -124,8 +130,8 @@ def _p_value(name: str) -> Callable[[Row], str]:
     return lambda row: p_value(float(row[name])) if row.get(name) else ""
 
 
-def _interval(row: Row) -> str:
-    ends = [_column(name, "+z.2f")(row) for name in ("ci_low", "ci_high")]
+def _interval(row: Row, name: str = "ci") -> str:
+    ends = [_column(f"{name}_{end}", "+z.2f")(row) for end in ("low", "high")]
     return f"{ends[0]} to {ends[1]}" if all(ends) else ""
 
 
@@ -144,6 +150,34 @@ TRAINED: Columns = {
     "Optimizer memory (MB)": _column("memory_bytes", ".2f", 1e6),
     "Collapsed": _yes_or_no("collapsed"),
     "Runs diverged": _column("diverged"),
+}
+COMPARED: Columns = {
+    "Seeds": _column("seeds"),
+    "Accuracy": _column("statistic"),
+    "Mean (%)": _column("mean", ".2f"),
+    "Mean of FP32 (%)": _column("baseline_mean", ".2f"),
+    "Difference (pp)": _column("difference", "+z.2f"),
+    "95 % interval": _interval,
+    "90 % interval": partial(_interval, name="tost_ci"),
+    "p (equivalence)": _p_value("tost_p"),
+    "p (equivalence, corrected)": _p_value("tost_p_holm"),
+    "p (difference)": _p_value("p"),
+    "p (difference, corrected)": _p_value("p_holm"),
+    "Verdict": _column("verdict"),
+    "Seeds needed": _column("seeds_needed", ",.0f"),
+    "Runs": _column("runs"),
+    "Runs collapsed": _column("collapsed"),
+    "Why nothing was tested": _column("reason"),
+}
+STEPS: Columns = {
+    "Local step": _column("step"),
+    "Median error (learning rates)": _column("median", ".2g"),
+    "99th percentile": _column("p99", ".2g"),
+    "Largest error": _column("max", ".2g"),
+    "Largest error where v is 0": _column("idle_max", ".2g"),
+    "Off by 10 learning rates (%)": _column("over_ten_lr", ".3f", 0.01),
+    "10 times too large (%)": _column("over_ten", ".3f", 0.01),
+    "10 times too small (%)": _column("under_ten", ".3f", 0.01),
 }
 PARTITIONS: Columns = {
     "Clients": _column("clients"),
@@ -174,7 +208,7 @@ EXACT: Mapping[str, Columns] = {
     },
 }
 """Kinds of tables that are at the paper's own size at every scale."""
-CIRCUMSTANCES = (*AXES.values(), "Seeds", "Clients", "Collapsed", "Runs diverged")
+CIRCUMSTANCES = (*AXES.values(), "Seeds", "Runs", "Clients", "Collapsed", "Runs diverged")
 """Columns that are no measurements: where all rows have the same, it is said once below the table."""
 
 
@@ -188,7 +222,7 @@ def _readable(spec: Spec, path: Path) -> tuple[pd.DataFrame, str]:
     exact = spec["kind"] in EXACT
     labels = {**spec["labels"], "dataset": spec["stands_for"]} if exact else spec["labels"]
     grid = {head: partial(_place, labels, name) for name, head in AXES.items()}
-    columns: Columns = {**grid, **EXACT.get(spec["kind"], TRAINED)}
+    columns: Columns = {**grid, **{**EXACT, "equivalence": COMPARED, "steps": STEPS}.get(spec["kind"], TRAINED)}
     rows = _read(path).to_dict("records")
     table = pd.DataFrame([{head: cell(row) for head, cell in columns.items()} for row in rows], dtype=object)
     table = table.loc[:, table.ne("").any()]
@@ -206,6 +240,20 @@ def _explained(spec: Spec) -> str:
     """What a table is about, and how far it can be trusted to be the paper's."""
     if spec["kind"] in EXACT:
         return "At the paper's own size whatever the scale, for nothing is trained."
+    if spec["kind"] == "steps":
+        return (
+            f"One client's local training at scale {spec['scale']}, in FP32. At some steps its states are stored by "
+            "each arm and the step is taken from what is read back: the error is the distance from the exact step, in "
+            "learning rates, over the weights whose variance v is above 0."
+        )
+    if spec["kind"] == "equivalence":
+        return (
+            f"Trained at scale {spec['scale']}. Differences to FP32 with the same seed, in percentage points. "
+            f"Equivalence is two one-sided t-tests for a margin of {spec['margin']:g} points, difference a two-sided "
+            "one; both are corrected after Holm for all comparisons of the same accuracy. Equivalent: the corrected p "
+            "of equivalence is below 0.05; worse or better: only that of difference is. Seeds needed are those for a "
+            "verdict with a power of 80 %, if differences stay as large and as scattered."
+        )
     return (
         f"Trained at scale {spec['scale']}. Best is the highest test accuracy of all rounds, final that of the last; "
         "a difference is to the first row of the same data. A run has collapsed if it ends below twice the accuracy "
@@ -458,13 +506,14 @@ def _stands_for(spec: Spec, dataset: str) -> str:
 
 def _setting(spec: Spec, said: Mapping[str, str], dataset: str) -> dict[str, str]:
     of = {name.rpartition("/")[2]: text for name, text in said.items() if name.startswith(f"setting/{dataset}/")}
+    text = of["image_size"] == NONE
     return {
         "Data set": _label(spec, "dataset", dataset),
         "Classes": of["classes"],
-        "Training images": of["training_images"],
-        "Test images": of["test_images"],
-        "ResNet-18": f"width {of['width']}, {of['parameters']} parameters",
-        "Input": f"{of['image_size']}\N{MULTIPLICATION SIGN}{of['image_size']}",
+        "Training samples": of["training_images"],
+        "Test samples": of["test_images"],
+        "Model": f"{'transformer' if text else 'ResNet-18'}, width {of['width']}, {of['parameters']} parameters",
+        "Input": "text" if text else f"{of['image_size']}\N{MULTIPLICATION SIGN}{of['image_size']}",
         "Clients a round": f"{of['clients_per_round']} of {of['clients']}",
         "Rounds": of["rounds"],
         "Local epochs": of["epochs"],

@@ -27,7 +27,8 @@ def place(folder: Path) -> dict[str, Any]:
 
 def read_runs(folders: Iterable[Path]) -> pd.DataFrame:
     """One row a run: the grid's columns, what was trained, best and final accuracy, bytes, and the folder."""
-    return pd.DataFrame([_read_run(Path(folder)) for folder in folders])
+    runs = pd.DataFrame([_read_run(Path(folder)) for folder in folders])
+    return runs if runs.empty else runs.astype({"image_size": "Int64"})  # text has none
 
 
 def _read_run(folder: Path) -> dict[str, Any]:

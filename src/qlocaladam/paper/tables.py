@@ -6,6 +6,7 @@ A kind of table is one function in `KINDS`. What is bold or marked follows from 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from qlocaladam.datasets import WINDOW
 from qlocaladam.federated.partition import IID
 from qlocaladam.paper.grid import as_list, text
 from qlocaladam.paper.latex import (
@@ -84,23 +86,23 @@ def _runs(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
 
 
 def _heterogeneity(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
-    """One row for each alpha; accuracy and memory of the arms beside each other."""
-    runs = _trained(spec, runs)
-    results = _results(spec, runs, files, ("alpha", "arm"))
+    """One row for each alpha, or value of `rows`; accuracy and memory of the arms beside each other."""
+    runs, by = _trained(spec, runs), _known(spec, "rows", spec.get("rows", "alpha"), ROWS)
+    results = _results(spec, runs, files, (by, "arm"))
     several = runs["dataset"].nunique() > 1
     groups = []
     for dataset, of_dataset in _grouped(results, "dataset"):
         rows = [
-            [_label(spec, "alpha", alpha), *_flagged(_accuracies(arms), arms), *_memories(arms)]
-            for alpha, arms in _grouped(of_dataset, "alpha")
+            [_label(spec, by, value), *_flagged(_accuracies(arms), arms), *_memories(arms)]
+            for value, arms in _grouped(of_dataset, by)
         ]
         groups.append(Group(rows, _label(spec, "dataset", dataset) if several else None))
     arms = [_label(spec, "arm", arm).replace(" ", BREAK) for arm in runs["arm"].unique()]
     shared = [HEADS[name].replace(BREAK, " ") for name in ("best", "memory")]
     return Table(
         name=spec["name"],
-        caption=_trained_caption(spec, runs, ("best", "memory"), varied="alpha"),
-        columns=[*[DATASET] * several, ALPHA, *(Column(arm, "c", over) for over in shared for arm in arms)],
+        caption=_trained_caption(spec, runs, ("best", "memory"), varied=by),
+        columns=[*[DATASET] * several, ROWS[by], *(Column(arm, "c", over) for over in shared for arm in arms)],
         groups=groups,
         data=_frame(results),
         notes=_notes(spec, results, ("best", "memory")),
@@ -134,6 +136,38 @@ def _multiseed(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         groups=groups,
         data=_frame(rows),
         notes=[*_notes(spec, rows, ("best", "memory")), *_test_notes(spec, rows)],
+    )
+
+
+def _equivalence(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """Best accuracies against FP32, paired by seed: difference, tests, verdict. The data have final ones, too."""
+    runs = _trained(spec, runs)
+    rows = _read(files["equivalence"])
+    groups = []
+    for (dataset, alpha), arms in _grouped((row for row in rows if row["statistic"] == "best"), "dataset", "alpha"):
+        means = [{"best": _number(row["mean"]), "best_std": _number(row["std"])} for row in arms]
+        cells = [
+            [_label(spec, "arm", row["arm"]) for row in arms],
+            _accuracies(means),
+            [_difference_with_interval(row) for row in arms],
+            *([_p_text(_number(row[name])) for row in arms] for name in ("tost_p_holm", "p_holm")),
+            [bold(row["verdict"] or NONE, row["verdict"] == "equivalent") for row in arms],
+            [_seeds_needed(row) for row in arms],
+            [f"{row['collapsed']} of {row['runs']}" for row in arms],
+        ]
+        label = rf"{_label(spec, 'dataset', dataset)}{BREAK}{_alpha(alpha)}"
+        groups.append(Group(list(zip(*cells, strict=True)), label))
+    heads = (
+        *(HEADS["best"], rf"Difference (pp){BREAK}[95\% interval]", rf"$p$ (equi-{BREAK}valence)"),
+        *(rf"$p$ (dif-{BREAK}ference)", "Verdict", rf"Seeds{BREAK}needed", rf"Col-{BREAK}lapsed"),
+    )
+    return Table(
+        name=spec["name"],
+        caption=_trained_caption(spec, runs, ("best",), varied="alpha"),
+        columns=[DATASET, ROWS["arm"], *(Column(head, "l" if head == "Verdict" else "r") for head in heads)],
+        groups=groups,
+        data=_frame(rows),
+        notes=_equivalence_notes(spec, rows),
     )
 
 
@@ -243,14 +277,81 @@ def _clients(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     )
 
 
+STEP_COLUMNS = {
+    "median": Column("Median", over="Error (learning rates)"),
+    "p99": Column(rf"99th{BREAK}perc.", over="Error (learning rates)"),
+    "max": Column("Largest", over="Error (learning rates)"),
+    "idle_max": Column(rf"Largest,{BREAK}$v=0$", over="Error (learning rates)"),
+    "over_ten_lr": Column(rf"off by{BREAK}10 rates", over=r"Steps (\%)"),
+    "over_ten": Column(rf"10 times{BREAK}too large", over=r"Steps (\%)"),
+    "under_ten": Column(rf"10 times{BREAK}too small", over=r"Steps (\%)"),
+}
+
+
+def _steps(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """How far off the last step of a client is with the states that each arm had stored."""
+    rows, groups, clients = [], [], []
+    chosen = {**spec, "where": {"arm": spec["where"]["arm"], "layer": "all"}}
+    for dataset in as_list(spec["where"]["dataset"]):
+        of_dataset = _analysed(chosen, files, f"steps.{dataset}")
+        rows += [{"dataset": dataset, **row} for row in of_dataset]
+        found = json.loads(files[f"summary.{dataset}"].read_text())
+        last = [row for row in of_dataset if int(row["step"]) == found["steps"]]
+        cells = [[_label(spec, "arm", row["arm"]), *(_step_cell(row, name) for name in STEP_COLUMNS)] for row in last]
+        groups.append(Group(cells, _label(spec, "dataset", dataset)))
+        clients.append(_client(_label(spec, "dataset", dataset), found))
+    return Table(
+        name=spec["name"],
+        caption=" ".join(
+            [
+                _opening(spec),
+                rf"Scale \emph{{{escape(spec['scale'])}}}: a client's last local step, {listed(clients)}.",
+                "The states that it has reached in FP32 are stored by each arm, and the step is taken from what is "
+                "read back; its error is the distance from the exact step.",
+            ]
+        ),
+        columns=[DATASET, ROWS["arm"], *STEP_COLUMNS.values()],
+        groups=groups,
+        data=_frame(rows),
+        notes=[
+            "Over the weights whose variance is above 0, but for the column of those where it is 0. "
+            "Steps of exactly 0 are not compared by their length."
+        ],
+    )
+
+
+def _client(label: str, found: Row) -> str:
+    alpha = _alpha(str(found["partition"]["alpha"]))
+    return f"step {found['steps']} with {found['samples']:,} samples in round {found['round']} at {alpha} ({label})"
+
+
+def _step_cell(row: Row, name: str) -> str:
+    """An error with two digits, however large; a share in percent."""
+    value = _number(row[name])
+    if name not in ("over_ten", "under_ten", "over_ten_lr"):
+        return NONE if math.isnan(value) else _two_digits(value)
+    return "$<$0.01" if 0 < value < 5e-5 else _fixed(100 * value)
+
+
+def _two_digits(value: float) -> str:
+    rounded = float(f"{value:.1e}")
+    if rounded == 0:
+        return "0"
+    if not 1e-3 <= rounded < 1e3:
+        return power_of_ten(rounded)
+    return f"{rounded:.{max(0, 1 - math.floor(math.log10(rounded)))}f}"
+
+
 KINDS: dict[str, Callable[[Spec, pd.DataFrame | None, Files], Table]] = {
     "runs": _runs,
     "heterogeneity": _heterogeneity,
     "multiseed": _multiseed,
+    "equivalence": _equivalence,
     "scaling": _scaling,
     "data_distribution": _data_distribution,
     "data_distribution_summary": partial(_data_distribution, with_ratio=True),
     "clients": _clients,
+    "steps": _steps,
 }
 
 
@@ -435,10 +536,21 @@ def _difference_with_interval(row: Row) -> str:
 
 def _p_value(p: float) -> str:
     """Bold and with stars where it is significant."""
+    stars = next((stars for level, stars in STARS if p < level), "")
+    return marked(bold(_p_text(p), bool(stars)), stars)
+
+
+def _p_text(p: float) -> str:
     if math.isnan(p):
         return NONE
-    stars = next((stars for level, stars in STARS if p < level), "")
-    return marked(bold("$<$0.001" if p < 0.001 else f"{p:.3f}", bool(stars)), stars)
+    return "$<$0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _seeds_needed(row: Row) -> str:
+    """A dash where nothing was tested; where no number of seeds would do, infinity."""
+    if row["p"] == "":
+        return NONE
+    return f"{int(row['seeds_needed']):,}" if row["seeds_needed"] else r"$\infty$"
 
 
 def _published(row: Row, name: str, unit: str = "") -> str:
@@ -494,7 +606,7 @@ def _trained_caption(spec: Spec, runs: pd.DataFrame, shown: Collection[str], var
     sentences = [
         _opening(spec),
         rf"Scale \emph{{{escape(spec['scale'])}}}: {listed(_data(spec, runs))}.",
-        f"ResNet-18, {', '.join(_setup(spec, runs, varied))}.",
+        f"{', '.join(_setup(spec, runs, varied))}.",
         "Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test set, too.",
     ]
     if "memory" in shown:
@@ -518,8 +630,8 @@ def _data(spec: Spec, runs: pd.DataFrame) -> list[str]:
     for dataset, own in runs.groupby("dataset", sort=False):
         label, original = _label(spec, "dataset", dataset), spec["stands_for"].get(dataset)
         sizes = _unique(
-            f"{train:,} training and {test:,} test images"
-            for train, test in zip(own["training_images"], own["test_images"], strict=True)
+            f"{run['training_images']:,} training and {run['test_images']:,} test {_samples(run)}"
+            for run in own.to_dict("records")
         )
         place = f", in the place of {escape(original)}" if original and escape(original) != label else ""
         words.append(f"{label} ({' or '.join(sizes)}{place})")
@@ -540,14 +652,27 @@ def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
 
     seeds = _unique(str(seed) for seed in runs["seed"])
     return [
+        said(lambda run: "Transformer" if _is_text(run) else "ResNet-18"),
         said(lambda run: f"width {run['width']}"),
-        said(lambda run: rf"${run['image_size']}\times{run['image_size']}$ inputs"),
+        said(
+            lambda run: (
+                f"{WINDOW} characters" if _is_text(run) else rf"${run['image_size']}\times{run['image_size']}$ inputs"
+            )
+        ),
         *([said(lambda run: _alpha(run["alpha"]))] if varied != "alpha" else []),
         said(lambda run: _counted(run["rounds"], "round")),
         said(lambda run: f"{run['clients_per_round']} of {_counted(run['clients'], 'client')} a round"),
         said(lambda run: _counted(run["epochs"], "local epoch")),
         f"seed{'s' * (len(seeds) > 1)} {listed(seeds)}",
     ]
+
+
+def _is_text(run: Row) -> bool:
+    return bool(pd.isna(run["image_size"]))
+
+
+def _samples(run: Row) -> str:
+    return "windows" if _is_text(run) else "images"
 
 
 def _counted(number: int, word: str) -> str:
@@ -573,15 +698,42 @@ def _notes(spec: Spec, rows: Sequence[Row], shown: Collection[str]) -> list[str]
 
 def _test_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
     """What the tests are, what the stars mean, and why a test is missing."""
-    missing = [row for row in rows if math.isnan(_number(row["p"])) and row["reason"]]
     levels = ", ".join(rf"$^{{{stars}}}$~$p<{level}$" for level, stars in STARS)
     return [
         rf"{levels}: two-sample $t$-tests with pooled variances and Welch's, not corrected for their number; "
         "the intervals are pooled.",
-        *(
-            f"{NONE} {escape(reason.rstrip('. '))} ({'; '.join(_arms_by_dataset(spec, same))})."
-            for reason, same in _grouped(missing, "reason")
-        ),
+        *_reason_notes(spec, rows),
+    ]
+
+
+def _equivalence_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    """What was tested and how, what the verdicts mean, and which would be another by the final accuracy."""
+    tested = [row for row in rows if row["verdict"] and row["statistic"] == "best"]
+    final = {_place(row): row for row in rows if row["statistic"] == "final"}
+    others = [final[_place(row)] for row in tested if final[_place(row)]["verdict"] != row["verdict"]]
+    words = [
+        f"{_label(spec, 'dataset', row['dataset'])}, {_alpha(row['alpha'])}: "
+        f"{_label(spec, 'arm', row['arm'])} {row['verdict']}"
+        for row in others
+    ]
+    return [
+        rf"Paired by seed. Equivalence: two one-sided $t$-tests for a margin of {spec['margin']:g} percentage points; "
+        rf"difference: the two-sided $t$-test; both $p$ after Holm for {tested[0]['comparisons'] if tested else 0} "
+        "comparisons, the intervals without.",
+        r"Equivalent: the first is below 0.05; worse or better: only the second is; undecided: neither. Seeds needed: "
+        r"for a verdict with a power of 80\,\%, if differences stay as large and as scattered. Collapsed: runs that "
+        r"end below twice the chance level. $\pm$ is the sample standard deviation over seeds.",
+        *([f"By the final accuracy it would be: {'; '.join(words)}."] if words else []),
+        *_reason_notes(spec, tested),
+    ]
+
+
+def _reason_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    """Why a test is missing, and for which arms."""
+    missing = [row for row in rows if math.isnan(_number(row["p"])) and row["reason"]]
+    return [
+        f"{NONE} {escape(reason.rstrip('. '))} ({'; '.join(_arms_by_dataset(spec, same))})."
+        for reason, same in _grouped(missing, "reason")
     ]
 
 
