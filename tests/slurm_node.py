@@ -19,7 +19,8 @@ CLUSTER = "qlocaladam-tests"
 PATIENCE = 300
 """Seconds until something that never happens fails a test."""
 
-# cred_expire is what a requeued job waits before it starts again. The GPU is a file that SLURM counts and nobody opens.
+# cred_expire is what a requeued job waits before it starts again. Jobs of seconds are to follow each other at once: by
+# itself SLURM lets seconds go by before it looks at its queue. The GPU is a file that SLURM counts and nobody opens.
 SLURM_CONF = """\
 ClusterName={cluster}
 SlurmctldHost={host}(127.0.0.1)
@@ -30,6 +31,7 @@ TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
 SlurmdParameters=config_overrides
 ReturnToService=2
 MinJobAge=300

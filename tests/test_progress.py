@@ -31,8 +31,11 @@ class Watched(progress.TrainingProgress):
     def finish(self, number: int) -> None:
         self.send(LogEvent.JOB_FINISHED, job_id=number)
 
-    def fail(self, number: int, rule: str = progress.TRAINING, log: Any = (), output: Any = ()) -> None:
-        self.send(LogEvent.JOB_ERROR, jobid=number, rule_name=rule, log=list(log), output=list(output))
+    def fail(
+        self, number: int, rule: str = progress.TRAINING, log: Any = (), output: Any = (), told: str | None = None
+    ) -> None:
+        content = {"rule_name": rule, "rule_msg": told, "log": list(log), "output": list(output)}
+        self.send(LogEvent.JOB_ERROR, jobid=number, **content)
 
     def lines(self) -> list[str]:
         said = self.screen.getvalue().splitlines()
@@ -123,6 +126,28 @@ def test_any_rule_that_fails_is_named_by_its_output(watched, tmp_path):
         "FAILED: figure b.pdf; its log is none",
     ]
     assert not watched.failed
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            "SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Detailed failure reason unavailable (status command is "
+            "not 'sacct').For further error details see the cluster/cloud log and the log files of the involved "
+            "rule(s).",
+            "TIMEOUT",
+        ),
+        (
+            "SLURM sbatch failed. The error message was 'sbatch: error: invalid partition specified: gpu'.\n"
+            "    sbatch call:\n        sbatch --parsable",
+            "SLURM sbatch failed. The error message was 'sbatch: error: invalid partition specified: gpu'.",
+        ),
+    ],
+)
+def test_a_job_that_slurm_ended_or_did_not_take_says_why(watched, told, said):
+    watched.start(1)
+    watched.fail(1, told=told)
+    assert watched.lines() == [f"FAILED: training_run cifar10 0.1 fp32 64 0.001 42: {said}; its log is none"]
 
 
 def test_a_log_of_any_bytes_is_shown(watched, tmp_path):

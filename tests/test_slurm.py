@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from filelock import FileLock
 from projects import RUN, TEST, Project, mistake, training_process
 from slurm_node import Slurm, slurm, until, why_not
 
-# The group keeps these tests in one test process (pytest --dist loadgroup); the lock makes others wait their turn.
+# One SLURM a machine: a lock makes other test processes wait their turn.
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 # A machine of one's own may be asked every second, and keeps no accounts.
@@ -23,7 +25,9 @@ CLUSTER = (
     *("--workflow-profile", "slurm"),
     *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1"),
 )
-TABLE = "results/test/tables/lr_sensitivity.csv"
+MADE = ("results", "figures", "paper/generated")
+TIMED = re.compile(r"/logs/|/benchmarks/|\.log$|\.benchmark\.tsv$|/timings\.csv$|/build/|/paper\.pdf$")
+"""What holds times: logs, benchmarks, timings, and the document, in which TeX writes when and where it was made."""
 KEPT = ("history.csv", "settings.json", "summary.json")
 
 
@@ -72,32 +76,38 @@ def results(run: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in KEPT}
 
 
-def test_jobs_are_queued_and_results_are_those_of_a_local_run(node: Slurm, project: Project, finished: Project):
-    command = [sys.executable, "-m", "snakemake", TABLE, *CLUSTER, *TEST]
+def made(project: Project) -> dict[str, bytes]:
+    """Every result, by name: data, runs, analyses, tables, figures, numbers, claims, pages, the document."""
+    files = [path for part in MADE for path in (project.folder / part).rglob("*") if path.is_file()]
+    names = {path: path.relative_to(project.folder).as_posix() for path in files}
+    return {name: path.read_bytes() for path, name in names.items() if not TIMED.search(name)}
+
+
+def test_all_of_it_is_made_by_jobs_and_has_the_bytes_of_a_local_run(node: Slurm, project: Project, finished: Project):
+    command = [sys.executable, "-m", "snakemake", *CLUSTER, *TEST]
+    said = project.folder / "said.txt"
     jobs: dict[str, list[str]] = {}
-    with subprocess.Popen(command, cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as going:
+    with (
+        said.open("w") as screen,
+        subprocess.Popen(command, cwd=project.folder, stdout=screen, stderr=screen) as going,
+    ):
         while going.poll() is None:
             jobs |= {
                 job: asked
                 for job, *asked in node.queue("jobid", "comment", "timelimit", "numcpus", "minmemory", "tres-per-job")
             }
-            time.sleep(0.1)
-        said = going.stdout.read().decode()
-    assert going.returncode == 0, said
-    assert "4 of 4 training runs finished" in said
-    # Light rules are not submitted; a run asks for what its scale says.
-    assert len(jobs) == 4
-    for comment, *asked in jobs.values():
-        assert comment.startswith("rule_training_run_")
-        assert asked == ["5:00", "1", "1500M", "N/A"]
+            time.sleep(0.5)
+    assert going.returncode == 0, said.read_text()
+    assert "41 of 41 training runs finished" in said.read_text()
+    # Light rules are not submitted; a run, and a model whose states are looked at, asks for what its scale says.
+    rules = Counter(comment.split("_wildcards_")[0] for comment, *_ in jobs.values())
+    assert rules == {"rule_training_run": 41, "rule_distributions": 2}
+    assert {tuple(asked) for _, *asked in jobs.values()} == {("5:00", "1", "1500M", "N/A")}
 
-    runs = [
-        path.parent.relative_to(project.folder) for path in project.folder.glob("results/test/runs/**/summary.json")
-    ]
-    assert len(runs) == 4
-    for run in runs:
-        assert results(project.folder / run) == results(finished.folder / run), run
-    assert (project.folder / TABLE).read_bytes() == (finished.folder / TABLE).read_bytes()
+    wanted, got = made(finished), made(project)
+    assert len([name for name in wanted if name.endswith("summary.json") and "/runs/" in name]) == 41
+    assert got.keys() == wanted.keys()
+    assert [name for name in wanted if got[name] != wanted[name]] == []
 
 
 def test_a_cancelled_job_goes_on_when_snakemake_is_called_again(node: Slurm, longer: Project, tmp_path):
@@ -109,7 +119,7 @@ def test_a_cancelled_job_goes_on_when_snakemake_is_called_again(node: Slurm, lon
     node.ask("scancel", job)
     said, _ = submitted.process.communicate()
     assert submitted.process.returncode == 1
-    assert "FAILED: training_run" in said
+    assert "FAILED: training_run cifar10 0.1 q-localadam 64 0.001 42: CANCELLED; its log is " in said
     assert "JobState=CANCELLED" in node.ask("scontrol", "show", "job", job)
     assert not (submitted.run / "summary.json").exists()
 
@@ -139,5 +149,6 @@ def test_a_job_over_its_time_limit_is_tried_again_with_more_time(node: Slurm, lo
     until(lambda: node.queue("timelimit") == [["2:00"]], "a second attempt with twice the time")
     said, _ = submitted.process.communicate()
     assert submitted.process.returncode == 0, said
+    assert "FAILED: training_run cifar10 0.1 q-localadam 64 0.001 42: TIMEOUT; its log is " in said
     assert "JobState=TIMEOUT" in node.ask("scontrol", "show", "job", job)
     assert submitted.went_on_to_the_same_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sys
 import time
@@ -19,6 +20,8 @@ LOG_LINES = 5
 """Of a failed job's log that are shown at once."""
 FULL = 2**16
 """Bytes left on a disk below which a log may lack its end."""
+STATUS = re.compile(r"SLURM status is: '(\w+)'")
+"""In what the SLURM plugin says of a job that failed, among advice."""
 
 REPLACED = {"run_info", "job_started", "job_finished", "progress"}
 """Events of which Snakemake writes several lines a job, and this module one a training run."""
@@ -98,10 +101,17 @@ class TrainingProgress(logging.Handler):
         if any(path.exists() and shutil.disk_usage(path).free < FULL for path in logs):
             ends.append("the disk is full: free some space and run snakemake again, nothing that was saved is lost")
         where = " ".join(map(str, logs)) or "none"
-        self._write("\n  ".join([f"FAILED: {record.rule_name} {name}; its log is {where}", *ends]))
+        self._write("\n  ".join([f"FAILED: {record.rule_name} {name}{_reason(record)}; its log is {where}", *ends]))
 
     def _write(self, text: str) -> None:
         print(f"[{time.strftime('%H:%M:%S')}] {text}", file=self.screen, flush=True)
+
+
+def _reason(record: Any) -> str:
+    """What the executor says of it, if anything: for a job that SLURM ended, its status, such as TIMEOUT."""
+    told = (record.rule_msg or "").partition("\n")[0]
+    status = STATUS.search(told)
+    return f": {status[1] if status else told}" if told else ""
 
 
 def _end_of(log: Path) -> list[str]:
