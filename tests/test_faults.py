@@ -1,5 +1,5 @@
 """Real faults on real processes: each loses at most the work since the last checkpoint, puts no wrong number into a
-table and says what to do. SIGKILL of a training job alone is in test_workflow.py."""
+table and says what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from projects import RUN, TEST, Project, training_process
+from projects import RUN, TEST, Project, mistake, training_process
 
 SUMMARY = RUN.format(arm="q-localadam")
 FOLDER = str(Path(SUMMARY).parent)
@@ -89,6 +89,30 @@ def wait_for(condition, project: Project, process: subprocess.Popen) -> None:
     while not condition():
         assert process.poll() is None, (project.folder / SAID).read_text()
         time.sleep(0.01)
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(project):
+    """And one job at a time gives what several beside each other give."""
+    project.configure(mistake("scales", "test", "training", "rounds", value=12))
+    run = SUMMARY
+    project.snakemake(run, "--cores", "1", *TEST)
+    wanted = (project.folder / run).read_bytes()
+    shutil.rmtree((project.folder / run).parent)
+
+    command = [sys.executable, "-m", "snakemake", run, *TEST]
+    with subprocess.Popen(command, cwd=project.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as going:
+        saved = (project.folder / run).parent / "checkpoint.pt"
+        while not saved.exists():
+            assert going.poll() is None
+            time.sleep(0.01)
+        os.kill(training_process(project.folder), signal.SIGKILL)
+    assert going.returncode != 0
+    assert not (project.folder / run).exists()
+
+    project.snakemake(run, *TEST)
+    log = (project.folder / run).parent / "run.log"
+    assert "going on after round" in log.read_text()
+    assert (project.folder / run).read_bytes() == wanted
 
 
 def test_snakemake_killed_with_its_jobs(made, unfinished):

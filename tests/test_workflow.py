@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import yaml
-from projects import ROOT, RUN, TEST, mistake, training_process
+from projects import ROOT, RUN, TEST, mistake
 
 
 @pytest.mark.parametrize("scale", ["test", "quick", "small", "paper"])
@@ -227,30 +223,6 @@ def test_a_failed_run_is_named_with_its_log_and_others_go_on(project):
     assert "device 'cuda' is not there: torch sees no GPU" in said
     assert (project.folder / good).exists()
     assert not (project.folder / bad).exists()
-
-
-def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bytes(project, tmp_path):
-    """And one job at a time gives what several beside each other give."""
-    project.configure(mistake("scales", "test", "training", "rounds", value=12))
-    run = RUN.format(arm="q-localadam")
-    project.snakemake(run, "--cores", "1", *TEST)
-    wanted = (project.folder / run).read_bytes()
-    shutil.rmtree((project.folder / run).parent)
-
-    command = [sys.executable, "-m", "snakemake", run, *TEST]
-    with subprocess.Popen(command, cwd=project.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as going:
-        saved = (project.folder / run).parent / "checkpoint.pt"
-        while not saved.exists():
-            assert going.poll() is None
-            time.sleep(0.01)
-        os.kill(training_process(project.folder), signal.SIGKILL)
-    assert going.returncode != 0
-    assert not (project.folder / run).exists()
-
-    project.snakemake(run, *TEST)
-    log = (project.folder / run).parent / "run.log"
-    assert "going on after round" in log.read_text()
-    assert (project.folder / run).read_bytes() == wanted
 
 
 def test_jobs_get_the_threads_memory_time_and_gpus_of_their_scale(project):

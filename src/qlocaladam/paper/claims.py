@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from scipy import stats
+from scipy.special import fdtr
 
 from qlocaladam.analysis.significance import from_printed
 from qlocaladam.paper.latex import CHARACTER_POINTS, NONE, Column, Group, Table, bold, escape
@@ -179,7 +179,7 @@ def _significant(noise: float, p: float, difference: float, *, bound: float) -> 
 
 def _less_spread(noise: float, first: float, second: float, n: float) -> bool | None:
     """Of two deviations over n seeds, by the F-test at 5 %."""
-    p = float(stats.f.cdf((first / second) ** 2, n - 1, n - 1))
+    p = float(fdtr(n - 1, n - 1, (first / second) ** 2))  # scipy.stats takes a second to import, in every snakemake
     return True if p < 0.05 else False if p > 0.95 else None
 
 
