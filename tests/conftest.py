@@ -17,6 +17,11 @@ settings.load_profile("steady")
 torch.set_num_threads(1)  # one test process a core: see the Makefile
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that mostly wait come first, so that the other test processes have something to do meanwhile."""
+    items.sort(key=lambda item: item.path.name != "test_slurm.py")
+
+
 @pytest.fixture(scope="session")
 def resnet_shapes():
     """The shapes of a narrow ResNet-18, and the awkward ones: a scalar, an empty tensor, one value, one too many."""

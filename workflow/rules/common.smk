@@ -63,6 +63,7 @@ NO_TEX = (
     "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
 )
 PICTURES = ["rulegraph.svg", "convergence_cifar10.png", "component_ablation.png"]
+PICTURES += ["steps.png", "equivalence.png"] if config["beyond"] else []
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
 STEPS = ["steps.csv", "steps_by_decade.csv", "summary.json"]
 TABLE_FILES = {
