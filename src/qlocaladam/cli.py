@@ -102,12 +102,9 @@ def _analyse(arguments: argparse.Namespace) -> None:
 
 def _analyse_memory(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import footprint
-    from qlocaladam.federated.peers import PEERS
     from qlocaladam.models import PAPER_MODELS
 
-    # Data of your own have no model there; what peers hold is known only of what they trained.
-    theirs = {name for name, arm in arguments.arms.items() if arm["arm"] in PEERS}
-    known = [place for place in arguments.wanted if place[0] in PAPER_MODELS and place[1] not in theirs]
+    known = [place for place in arguments.wanted if place[0] in PAPER_MODELS]  # data of your own have no model there
     return {"memory.csv": footprint.memory(arguments.arms, known)}
 
 

@@ -80,7 +80,7 @@ class States:
 
     def values(self, state: str) -> Values:
         """A state of all layers together."""
-        return _joined(getattr(self, state).values())
+        return joined(getattr(self, state).values())
 
     def by_layer(self, values: NDArray[Number]) -> dict[str, NDArray[Number]]:
         """Numbers for all layers together, then those of each layer."""
@@ -306,7 +306,7 @@ def codecs(state: str, log_offset: float = LogCodec.offset) -> Iterator[Codec]:
 def _stored(states: States, state: str, codec: Codec) -> Values:
     """The state as the optimizer would read it back: stored layer by layer, with its own random draws."""
     moment = STATES.index(state)
-    return _joined(
+    return joined(
         codec.decode(codec.encode(values, key=stream_key(states.seed, states.step, index, moment)))
         for index, values in enumerate(getattr(states, state).values())
     )
@@ -376,7 +376,7 @@ def _headline(quantiles: pd.DataFrame, shape: pd.DataFrame) -> dict[str, Row]:
     }
 
 
-def _joined(tensors: Iterable[Tensor]) -> Values:
+def joined(tensors: Iterable[Tensor]) -> Values:
     """Every value, in logical order."""
     values: Values = torch.cat([tensor.reshape(-1) for tensor in tensors]).double().numpy()
     return values

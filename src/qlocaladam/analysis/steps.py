@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from qlocaladam.analysis.distributions import joined
 from qlocaladam.codecs import Codec
 from qlocaladam.datasets import Dataset
 from qlocaladam.federated.client import train_client
@@ -175,7 +176,7 @@ def displacement(moment: Moment, options: Mapping[str, Any], seed: int = 0) -> V
             **_stored("variance", variance, codecs[1], keys[1]),
         }
     optimizer.step()
-    return _joined(params.values())
+    return joined(params.values())
 
 
 def _stored(state: str, values: Tensor, codec: Codec | None, key: int) -> dict[str, Tensor]:
@@ -197,7 +198,7 @@ def measure(
     """
     layers, decades = [], []
     for moment in moments:
-        exact, variance = displacement(moment, ARMS["fp32"]), _joined(moment.variance.values())
+        exact, variance = displacement(moment, ARMS["fp32"]), joined(moment.variance.values())
         places = {"all": slice(None), **_places(moment.gradient)}
         decade = decade_of(variance)
         for arm, options in arms.items():
@@ -255,9 +256,3 @@ def _counted(exact: Values, moved: Values) -> Row:
         **({name: share.mean() for name, share in shares.items()} if len(real) else {}),
         "over_ten_lr": (error > 10).mean(),
     }
-
-
-def _joined(tensors: Iterable[Tensor]) -> Values:
-    """Every value, in logical order."""
-    values: Values = torch.cat([tensor.reshape(-1) for tensor in tensors]).double().numpy()
-    return values
