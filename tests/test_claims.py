@@ -324,6 +324,25 @@ def test_a_claim_is_put_to_what_was_computed(how, values, more, expected):
     assert verdict(claim, numbers, "quick") == expected
 
 
+@pytest.mark.parametrize(
+    ("how", "values", "more", "needed"),
+    [
+        ("greater", [5.0, 4.5], {}, "9"),  # 1.41 / sqrt(n) is below 0.5 from 9 seeds on
+        ("greater", [4.5, 5.0], {}, "9"),
+        ("greater", [5.0, 5.0], {}, "more than 100,000"),
+        ("monotone", [1.0, 2.0, 1.5], {}, "9"),
+        ("significant", [0.01, 2.0], {"bound": 0.01}, "6"),
+        ("less_spread", [0.5, 1.0, 3], {}, "8"),  # the first of which the F-test at 5 % is below a quarter
+    ],
+)
+def test_an_undecided_claim_says_how_many_seeds_would_decide(how, values, more, needed):
+    names = [f"best/cifar10/0.1/fp32/seed={i}" for i in range(len(values))]
+    numbers = dict(zip(names, values, strict=True)) | {"seeds/cifar10/0.5/fp32/std": 1.0}
+    claim = entry(printed="--", kind="claim", unit="words", says="so", test={"how": how, "of": names, **more})
+    frame = judge([claim], {name: number(value) for name, value in numbers.items()}, "quick")
+    assert frame.loc[0, "reason"].endswith(f"; {needed} seeds would decide, if these numbers stayed")
+
+
 def test_a_claim_that_printed_numbers_deny_is_a_contradiction_even_where_it_holds_here():
     low, high = entry("low", "1.0", untested="x"), entry("high", "2.0", untested="x")
     claim = entry(kind="claim", says="so", check={"how": "greater", "of": ["low", "high"]})

@@ -11,6 +11,7 @@ import math
 import re
 import statistics
 import textwrap
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -481,8 +482,32 @@ def _test(evidence: Evidence, entry: Entry) -> Finding:
     verdict = UNDECIDED if outcome is None else HOLDS if outcome else FAILS
     shown = ", ".join(map(_plain, values)) if len(values) <= 10 else f"{len(values)} numbers"
     spread = f"; seeds differ by {_plain(noise)}" if noise else ""
+    spread += f"; {_needed(evidence, entry, noise, values)}" if outcome is None else ""
     files = dict.fromkeys(file for name in of for file in evidence.numbers[name]["file"].split(", "))
     return Finding(verdict, f"{entry['says']}: here {shown}{spread}", file=", ".join(files))
+
+
+MOST_SEEDS = 10**5
+"""Beyond which a number of seeds is as good as infinite."""
+
+
+def _needed(evidence: Evidence, entry: Entry, noise: float, values: Sequence[Any]) -> str:
+    """How many seeds would decide, if means and deviations stayed as they are: the same test with what n seeds leave."""
+    how, of, options = _parts(entry["test"])
+
+    def decides(n: int) -> bool:
+        if how == "less_spread":
+            return _less_spread(0.0, values[0], values[1], n) is not None
+        if how == "significant":
+            (dataset, arm), *_ = _cells(of[1])
+            own, base = (evidence.deviations[dataset, each] for each in (arm, "fp32"))
+            return from_printed(values[1], own, n, 0.0, base, n)["p"] < options["bound"]
+        return TESTS[how](noise / math.sqrt(n), *values, **options) is not None
+
+    counts = range(2, MOST_SEEDS + 1)
+    place = bisect_left(counts, True, key=decides)
+    many = f"{counts[place]:,}" if place < len(counts) else f"more than {MOST_SEEDS:,}"
+    return f"{many} seeds would decide, if these numbers stayed"
 
 
 def _untested(evidence: Evidence, entry: Entry) -> Finding:
