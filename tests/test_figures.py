@@ -109,6 +109,10 @@ def results(tmp_path: Path) -> dict[str, Path]:
     for dataset in LABELS["dataset"]:
         paths[f"decades.{dataset}"] = tmp_path / f"decades_{dataset}.csv"
         _decades().to_csv(paths[f"decades.{dataset}"], index=False)
+        paths[f"variance.{dataset}"] = tmp_path / f"variance_{dataset}.csv"
+        _variance().to_csv(paths[f"variance.{dataset}"], index=False)
+        paths[f"summary.{dataset}"] = tmp_path / "lives.json"
+        paths[f"summary.{dataset}"].write_text(json.dumps({"floor": 1e-8}))
     paths["differences"], paths["equivalence"] = (tmp_path / f"{name}.csv" for name in ("differences", "equivalence"))
     _write_equivalence(paths, ("cifar10", "cifar100"), ("0.1", "0.5"))
     paths["summary"] = tmp_path / "summary.json"
@@ -126,6 +130,26 @@ def _decades() -> pd.DataFrame:
         {"arm": arm, "step": 7, "decade": decade, "numel": 1 + 10 * i, "median": error, "p99": 10 * error}
         for arm in ARMS
         for i, (decade, error) in enumerate(decades)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _variance() -> pd.DataFrame:
+    """The layers of a ResNet-18 over as many rounds as the paper has."""
+    blocks = [f"layer{stage}.{block}.conv{i}.weight" for stage in range(1, 5) for block in (0, 1) for i in (1, 2)]
+    downs = [f"layer{stage}.0.downsample.0.weight" for stage in range(2, 5)]
+    sizes = {"p1": 1e-14, "p10": 1e-11, "median": 1e-8, "p90": 1e-5, "p99": 1e-2}
+    rows = [
+        {
+            "round": number,
+            "layer": layer,
+            "dimensions": 4 if layer != "all" else None,
+            "zero": 0.2,
+            "below": 0.3,
+            **sizes,
+        }
+        for number in range(1, 121)
+        for layer in ("all", "conv1.weight", *blocks, *downs, "fc.weight")
     ]
     return pd.DataFrame(rows)
 
@@ -462,6 +486,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
         "precision": figures.draw(spec("precision"), [], files),
         "heatmap": figures.draw(spec("heatmap", where={"dataset": "cifar10"}), [], files),
         "steps": figures.draw(spec("steps", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files),
+        "variance": figures.draw(spec("variance", where={"dataset": list(LABELS["dataset"])}), [], files),
         "four forests": figures.draw(spec("equivalence", table="a"), [], files),
         "three forests": figures.draw(spec("equivalence", table="a"), [], three_forests(folder)),
         "heatmap 100": figures.draw(spec("heatmap", where={"dataset": "cifar100"}), [], files),
@@ -522,7 +547,7 @@ def test_legends_are_whole_and_beside_the_panels(everything: dict[str, Figure]) 
 
 def test_figures_have_the_widths_of_the_paper(everything: dict[str, Figure]) -> None:
     widths = {name: figure.get_figwidth() for name, figure in everything.items()}
-    wide = {"two panels", "crowded", "steps", "four forests", "three forests"}
+    wide = {"two panels", "crowded", "steps", "variance", "four forests", "three forests"}
     assert {name for name, width in widths.items() if width == PAGE} == wide
     assert set(widths.values()) == {COLUMN, PAGE}
 

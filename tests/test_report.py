@@ -150,6 +150,7 @@ def test_every_figure_has_a_caption(name):
         "precision": "How much of a value is lost",
         "heatmap": "What each client holds of CIFAR-10",
         "steps": "How far off one step of a client would be",
+        "variance": "Where the variance v of Adam lives",
     }[CONFIG["figures"][name]["kind"]]
     assert opening in said
     assert f"figures/{name}.pdf" in said
@@ -190,7 +191,7 @@ def test_tests_of_equivalence_show_both_statistics_and_what_was_not_tested(tmp_p
         "Seeds": "1-5",
         "Accuracy": "best",
         "Mean (%)": "80.25",
-        "Mean of FP32 (%)": "80.00",
+        "Mean of the baseline (%)": "80.00",
         "Difference (pp)": "+0.25",
         "95 % interval": "-0.37 to +0.87",
         "90 % interval": "-0.20 to +0.70",

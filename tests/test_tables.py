@@ -62,7 +62,14 @@ arm,step,layer,numel,live,median,p99,max,idle_max,over_ten,under_ten,over_ten_lr
 q-localadam,24,all,1000,0.5,0.0012345,0.0417,12345.6,0,0.00771,0.029,0.00001
 naive-int8,24,all,1000,0.5,0.000828,5.58,74900.0,7170.0,0.0174,0.00061,1.0
 """
-WATCHED = {"steps": "steps.csv", "summary": "found.json"}
+VARIANCE = """\
+round,layer,dimensions,numel,zero,below,p1,p10,median,p90,p99
+1,all,,3600000,0.0123,0.4567,1e-12,1e-10,1e-8,1e-6,1e-4
+1,layer1.0.conv1.weight,4,3600000,0.0123,0.4567,1e-12,1e-10,1e-8,1e-6,1e-4
+15,all,,3600000,1.0,0.0,,,,,
+15,layer1.0.conv1.weight,4,3600000,1.0,0.0,,,,,
+"""
+WATCHED = {"steps": "steps.csv", "variance": "variance.csv", "summary": "found.json"}
 SCALING_COLUMNS = ("fp32", "held", "published")
 
 
@@ -147,7 +154,9 @@ def files(tmp_path_factory):
     ]
     pd.DataFrame(scaling).to_csv(folder / "scaling.csv", index=False)
     (folder / "steps.csv").write_text(STEPS)
-    (folder / "found.json").write_text('{"steps": 24, "samples": 1234, "round": 4, "partition": {"alpha": 0.1}}')
+    (folder / "variance.csv").write_text(VARIANCE)
+    found = {"steps": 24, "samples": 1234, "round": 4, "partition": {"alpha": 0.1}, "floor": 1e-8}
+    (folder / "found.json").write_text(json.dumps(found))
     names = ("memory", "multiseed", "equivalence", "heterogeneity", "clients", "scaling")
     watched = {f"{name}.{dataset}": folder / file for name, file in WATCHED.items() for dataset in STANDS_FOR}
     return {**{name: folder / f"{name}.csv" for name in names}, **watched}
@@ -590,10 +599,11 @@ def test_every_kind_compiles_and_fits_the_paper(main_runs, seed_runs, files, tmp
     two_arms = main_runs[main_runs["arm"] != "naive-int8"]
     runs_of = {"runs": main_runs, "heterogeneity": two_arms, "multiseed": seed_runs, "equivalence": main_runs}
     entry = {"rows": "arm", "columns": ["best", "memory"], "caption": "50 % of a_b & c", "where": {}, "margin": 2}
-    specs = [spec(kind, **{**entry, "name": kind}) for kind in KINDS if kind not in ("clients", "steps")]
+    specs = [spec(kind, **{**entry, "name": kind}) for kind in KINDS if kind not in ("clients", "steps", "variance")]
     specs += [spec("clients", name=name, where={"dataset": name}) for name in STANDS_FOR]
     specs += [arms_table(name="wide", columns=["best", "final", "difference", "memory"])]
     specs += [spec("steps", name="steps", where={"dataset": list(STANDS_FOR), "arm": list(LABELS["arm"])})]
+    specs += [spec("variance", name="variance", where={"dataset": list(STANDS_FOR)})]
     for told in specs:
         (tmp_path / f"{told['name']}.tex").write_text(build(told, runs_of.get(told["kind"]), files).latex())
     (tmp_path / "all.tex").write_text(

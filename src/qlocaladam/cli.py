@@ -155,8 +155,8 @@ def _analyse_equivalence(arguments: argparse.Namespace) -> dict[str, Any]:
 
     runs = read_runs(arguments.runs)
     return {
-        "equivalence.csv": equivalence.compare(runs, arguments.margin),
-        "differences.csv": equivalence.differences(runs),
+        "equivalence.csv": equivalence.compare(runs, arguments.margin, arguments.baseline),
+        "differences.csv": equivalence.differences(runs, arguments.baseline),
     }
 
 
@@ -182,6 +182,18 @@ def _analyse_steps(arguments: argparse.Namespace) -> dict[str, Any]:
     by_layer, by_decade, found = tables
     summary = json.dumps(found, indent=2) + "\n"
     return {"steps.csv": by_layer, "steps_by_decade.csv": by_decade, "summary.json": summary}
+
+
+def _analyse_variance(arguments: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    from qlocaladam.analysis import variance
+    from qlocaladam.federated.partition import load_partition
+
+    partition = load_partition(arguments.partition)
+    table, found = variance.analyse(_settings(arguments), _subset(arguments), partition)
+    return {"variance.csv": table, "summary.json": json.dumps(found, indent=2) + "\n"}
 
 
 def _table(arguments: argparse.Namespace) -> None:
@@ -408,7 +420,7 @@ def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
         metavar="NAME=VALUE",
         help="an option of the optimizer on top of the arm's, such as rounding=floor; may be repeated",
     )
-    parser.add_argument("--rounds", type=int, metavar="N", help="default: 120")
+    _add_rounds_argument(parser)
     _add_client_arguments(parser)
     _add_model_arguments(parser)
     parser.add_argument(
@@ -424,9 +436,10 @@ ANALYSES = {
     "heterogeneity": (_analyse_heterogeneity, "the paper's partitions, full size -> clients.csv, heterogeneity.csv"),
     "participation": (_analyse_participation, "client sampling and local steps -> sampling.json, steps.csv"),
     "significance": (_analyse_significance, "tests over seeds against FP32 -> significance.csv"),
-    "equivalence": (_analyse_equivalence, "tests of equivalence to FP32 -> equivalence.csv, differences.csv"),
+    "equivalence": (_analyse_equivalence, "tests of equivalence to an arm -> equivalence.csv, differences.csv"),
     "distributions": (_analyse_distributions, "optimizer states after 50 steps of FP32 Adam -> five files"),
     "steps": (_analyse_steps, "what each arm does to single steps of a client -> steps*.csv, summary.json"),
+    "variance": (_analyse_variance, "the variance of clients by round and layer -> variance.csv, summary.json"),
 }
 
 
@@ -445,17 +458,25 @@ def _analyse_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
             kind.add_argument("--runs", type=Path, nargs="+", required=True, metavar="FOLDER", help="of training runs")
             if name == "equivalence":
                 kind.add_argument("--margin", type=float, default=2, metavar="N", help="percentage points (default: 2)")
+                kind.add_argument("--baseline", default="fp32", metavar="ARM", help="compared with (default: fp32)")
         elif name == "distributions":
             _add_data_arguments(kind, required=True)
             _add_model_arguments(kind)
-        elif name == "steps":
+        elif name in ("steps", "variance"):
             _add_data_arguments(kind, required=True)
             _add_partition_argument(kind)
-            _add_arms_argument(kind)
-            kind.add_argument("--after", type=int, default=3, metavar="N", help="rounds before (default: 3)")
+            if name == "steps":
+                _add_arms_argument(kind)
+                kind.add_argument("--after", type=int, default=3, metavar="N", help="rounds before (default: 3)")
+            else:
+                _add_rounds_argument(kind)
             _add_client_arguments(kind)
             _add_model_arguments(kind)
     return _analyse
+
+
+def _add_rounds_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, metavar="N", help="default: 120")
 
 
 def _place(text: str) -> tuple[str, str, int]:

@@ -7,7 +7,8 @@ rule analysis:
         expand(f"{RESULTS}/analysis/significance/{{table}}/significance.csv", table=TESTED),
         expand(f"{EQUIVALENCE}/{{table}}/{{file}}.csv", table=COMPARED, file=["equivalence", "differences"]),
         expand(f"{RESULTS}/analysis/distributions/{{dataset}}/{{file}}", dataset=PROBED, file=DISTRIBUTIONS),
-        expand(f"{RESULTS}/analysis/steps/{{dataset}}/{{file}}", dataset=watched("dataset"), file=STEPS),
+        expand(f"{RESULTS}/analysis/steps/{{dataset}}/{{file}}", dataset=shown("steps"), file=STEPS),
+        expand(f"{RESULTS}/analysis/variance/{{dataset}}/{{file}}", dataset=shown("variance"), file=VARIANCE),
 
 
 rule memory:
@@ -172,10 +173,11 @@ rule equivalence:
     params:
         folder=subpath(output[0], parent=True),
         margin=lambda wildcards: config["tables"][wildcards.table]["margin"],
+        baseline=lambda wildcards: config["tables"][wildcards.table].get("baseline", "fp32"),
         runs=lambda wildcards, input: folders(input.runs),
     shell:
-        "python -m qlocaladam analyse equivalence --runs {params.runs} --margin {params.margin} --out {params.folder} "
-        "> {log} 2>&1"
+        "python -m qlocaladam analyse equivalence --runs {params.runs} --margin {params.margin} "
+        "--baseline {params.baseline} --out {params.folder} > {log} 2>&1"
 
 
 rule distributions:
@@ -221,8 +223,35 @@ rule steps:
         gpu=SIZE["resources"]["gpu"],
     params:
         arms=json.dumps(watched_arms()),
-        flags=lambda wildcards: as_flags(watched_options(wildcards.dataset)),
+        flags=lambda wildcards: as_flags(
+            {name: value for name, value in watched_options(wildcards.dataset).items() if name != "rounds"}
+        ),
         folder=subpath(output[0], parent=True),
     shell:
         "python -m qlocaladam analyse steps --data {input.data} --partition {input.partition} --arms {params.arms:q} "
+        "--out {params.folder} --threads {threads} {params.flags} > {log} 2>&1"
+
+
+rule variance:
+    input:
+        unpack(lambda wildcards: watched_client(wildcards.dataset)),
+        code=code("analysis/variance"),
+    output:
+        [f"{RESULTS}/analysis/variance/{{dataset}}/{name}" for name in VARIANCE],
+    log:
+        f"{RESULTS}/logs/variance/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/variance/{{dataset}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: SIZE["resources"]["threads"]
+    resources:
+        mem_mb=SIZE["resources"]["mem_mb"],
+        runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
+        gpu=SIZE["resources"]["gpu"],
+    params:
+        flags=lambda wildcards: as_flags(watched_options(wildcards.dataset)),
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m qlocaladam analyse variance --data {input.data} --partition {input.partition} "
         "--out {params.folder} --threads {threads} {params.flags} > {log} 2>&1"

@@ -66,6 +66,7 @@ PICTURES = ["rulegraph.svg", "convergence_cifar10.png", "component_ablation.png"
 PICTURES += ["steps.png", "equivalence.png"] if config["beyond"] else []
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
 STEPS = ["steps.csv", "steps_by_decade.csv", "summary.json"]
+VARIANCE = ["variance.csv", "summary.json"]
 TABLE_FILES = {
     "runs": ["memory"],
     "heterogeneity": ["memory"],
@@ -83,18 +84,19 @@ PROBED = [
     for name in FIGURE_NAMES
     if config["figures"][name]["kind"] == "distributions"
 ]
-WATCHED = [
-    config[part][name]["where"]
-    for part, names in (("tables", TABLES), ("figures", FIGURE_NAMES))
-    for name in names
-    if config[part][name]["kind"] == "steps"
-]
 
 
 wildcard_constraints:
     **{name: r"[^/~]+" for name in SPACE.columns},
     table="|".join(config["tables"]),
     figure="|".join(config["figures"]),
+
+
+def shown(kind, axis="dataset"):
+    """The data sets, or the arms, that tables and figures of a kind are about."""
+    parts = (("tables", TABLES), ("figures", FIGURE_NAMES))
+    entries = [config[part][name] for part, names in parts for name in names if config[part][name]["kind"] == kind]
+    return sorted({value for entry in entries for value in grid.as_list(entry["where"][axis])})
 
 
 def data_file(dataset):
@@ -184,11 +186,6 @@ def probe_options(dataset):
     return {**subset_options(dataset), **{name: chosen[name] for name in names if name in chosen}}
 
 
-def watched(axis):
-    """The data sets, or the arms, whose steps some table or figure shows."""
-    return sorted({value for where in WATCHED for value in grid.as_list(where[axis])})
-
-
 def watched_client(dataset):
     """The data and the partition of the clients whose steps are looked at: those of a run at the defaults."""
     alpha, seed = grid.text(config["defaults"]["alpha"]), config["defaults"]["seed"]
@@ -197,15 +194,14 @@ def watched_client(dataset):
 
 
 def watched_options(dataset):
-    """How these clients train: as in a run at the defaults. How many rounds a run has says nothing here."""
+    """How these clients train: as in a run at the defaults."""
     chosen = {name: config["defaults"][name] for name in ("lr", "seed")} | grid.training(config, dataset)
-    unused = ("rounds", "checkpoint_every")
-    return {**subset_options(dataset), **{name: value for name, value in chosen.items() if name not in unused}}
+    return {**subset_options(dataset), **{name: value for name, value in chosen.items() if name != "checkpoint_every"}}
 
 
 def watched_arms():
     size = config["defaults"]["block_size"]
-    chosen = {name: entry for name, entry in config["arms"].items() if name in watched("arm")}
+    chosen = {name: entry for name, entry in config["arms"].items() if name in shown("steps", "arm")}
     return {
         name: {
             "arm": entry["arm"],
@@ -216,9 +212,9 @@ def watched_arms():
 
 
 def watched_files(entry, **names):
-    """Of each data set, the files of `analyse steps` that a table or figure reads, by the names it has for them."""
+    """Of each data set, the files of an analysis that a table or figure reads, by the names it has for them."""
     return {
-        f"{name}.{dataset}": f"{RESULTS}/analysis/steps/{dataset}/{file}"
+        f"{name}.{dataset}": f"{RESULTS}/analysis/{entry['kind']}/{dataset}/{file}"
         for dataset in grid.as_list(entry["where"]["dataset"])
         for name, file in names.items()
     }
@@ -244,6 +240,8 @@ def table_inputs(wildcards):
         inputs["equivalence"] = f"{EQUIVALENCE}/{wildcards.table}/equivalence.csv"
     if entry["kind"] == "steps":
         inputs |= watched_files(entry, steps="steps.csv", summary="summary.json")
+    if entry["kind"] == "variance":
+        inputs |= watched_files(entry, variance="variance.csv", summary="summary.json")
     if "experiments" in entry:
         inputs["runs"] = run_files(grid.selected(GRID, entry))
     return inputs
@@ -264,6 +262,8 @@ def figure_inputs(wildcards):
         return {name: f"{EQUIVALENCE}/{entry['table']}/{name}.csv" for name in ("equivalence", "differences")}
     if entry["kind"] == "steps":
         return watched_files(entry, decades="steps_by_decade.csv")
+    if entry["kind"] == "variance":
+        return watched_files(entry, variance="variance.csv", summary="summary.json")
     if entry["kind"] == "distributions":
         folder = f"{RESULTS}/analysis/distributions/{entry['where']['dataset']}"
         return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
@@ -285,4 +285,5 @@ def number_files():
     tests = {f"significance.{name}": f"{RESULTS}/analysis/significance/{name}/significance.csv" for name in TESTED}
     tests |= {f"equivalence.{name}": f"{EQUIVALENCE}/{name}/equivalence.csv" for name in COMPARED}
     probes = {f"distributions.{name}": f"{RESULTS}/analysis/distributions/{name}/summary.json" for name in PROBED}
-    return {**exact, **tests, **probes}
+    lives = {f"variance.{name}": f"{RESULTS}/analysis/variance/{name}/variance.csv" for name in shown("variance")}
+    return {**exact, **tests, **probes, **lives}

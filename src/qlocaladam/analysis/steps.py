@@ -84,24 +84,19 @@ def _options(name: str, entry: Mapping[str, Any]) -> Row:
 def observe(settings: RunSettings, dataset: Dataset, partition: Partition, after: int) -> tuple[list[Moment], Row]:
     """Train `after` rounds in FP32, whatever arm the settings name, then watch a client of the next one."""
     whole_number("after", after, 0)
-    partition.check(dataset.y_train)
-    flip = settings.flip and not dataset.is_text
-    settings = replace(settings, arm="fp32", optimizer={}, rounds=after + 1, flip=flip)
-    device = prepare_device(settings.device)
-    train, _ = text_sets(dataset, device) if dataset.is_text else image_sets(dataset, settings.image_size, device)
-    model = make_model(settings, dataset.outputs, device, dataset.is_text)
-    rounds = sample_clients(settings.seed, after + 1, partition.clients, settings.clients_per_round)
-    for number, clients in enumerate(rounds[:-1], 1):
-        _train_round(settings, model, train, partition, clients, number)
+    clients = Clients(replace(settings, rounds=after + 1), dataset, partition)
+    for number in range(1, after + 1):
+        clients.train_round(number)
 
-    client = int(max(rounds[-1], key=lambda each: partition.sizes[each]))
+    client = int(max(clients.rounds[-1], key=lambda each: partition.sizes[each]))
     indices = torch.tensor(partition.indices[client])
+    settings, model = clients.settings, clients.model
     last = steps_per_round(len(indices), settings.epochs, settings.batch_size)
     if last < 2:
         raise ValueError(f"client {client} must take at least 2 steps, got {last}: it has {len(indices)} samples")
     watch = _Watch(model, {*EARLY_STEPS, last})
     with register_optimizer_step_pre_hook(watch):
-        train_client(model, train, indices, settings.local_training(), after + 1, client)
+        train_client(model, clients.train, indices, settings.local_training(), after + 1, client)
     found = {
         **describe(settings, dataset, partition),
         "round": after + 1,
@@ -113,25 +108,36 @@ def observe(settings: RunSettings, dataset: Dataset, partition: Partition, after
     return watch.moments, found
 
 
-def _train_round(
-    settings: RunSettings,
-    model: nn.Module,
-    train: ImageSet | TextSet,
-    partition: Partition,
-    clients: NDArray[np.int64],
-    number: int,
-) -> None:
-    """One round as the experiment has it; the model becomes the clients' average."""
-    start = {name: value.clone() for name, value in model.state_dict().items()}
-    held = [client for client in clients.tolist() if partition.sizes[client]]
-    average = WeightedAverage(int(partition.sizes[held].sum()))
-    for client in held:
-        load_state(model, start)
-        indices = torch.tensor(partition.indices[client])
-        train_client(model, train, indices, settings.local_training(), number, client)
-        average.add(model.state_dict(), len(indices))
-    if held:
-        load_state(model, average.result(start))
+class Clients:
+    """Federated training in FP32, whatever arm the settings name, whose clients can be looked at."""
+
+    def __init__(self, settings: RunSettings, dataset: Dataset, partition: Partition) -> None:
+        partition.check(dataset.y_train)
+        flip = settings.flip and not dataset.is_text
+        self.settings = replace(settings, arm="fp32", optimizer={}, flip=flip)
+        self.partition = partition
+        device = prepare_device(settings.device)
+        sets = text_sets(dataset, device) if dataset.is_text else image_sets(dataset, settings.image_size, device)
+        self.train: ImageSet | TextSet = sets[0]
+        self.model = make_model(self.settings, dataset.outputs, device, dataset.is_text)
+        drawn = (settings.seed, settings.rounds, partition.clients, settings.clients_per_round)
+        self.rounds = sample_clients(*drawn)
+
+    def train_round(self, number: int) -> list[Optimizer]:
+        """One round as the experiment has it; the model becomes the clients' average. The optimizers of its clients."""
+        start = {name: value.clone() for name, value in self.model.state_dict().items()}
+        held = [client for client in self.rounds[number - 1].tolist() if self.partition.sizes[client]]
+        average = WeightedAverage(int(self.partition.sizes[held].sum()))
+        optimizers = []
+        for client in held:
+            load_state(self.model, start)
+            indices = torch.tensor(self.partition.indices[client])
+            result = train_client(self.model, self.train, indices, self.settings.local_training(), number, client)
+            average.add(self.model.state_dict(), len(indices))
+            optimizers.append(result.optimizer)
+        if held:
+            load_state(self.model, average.result(start))
+        return optimizers
 
 
 class _Watch:

@@ -492,16 +492,16 @@ MOST_SEEDS = 10**5
 
 
 def _needed(evidence: Evidence, entry: Entry, noise: float, values: Sequence[Any]) -> str:
-    """How many seeds would decide, if means and deviations stayed as they are: the same test with what n seeds leave."""
+    """How many seeds would decide, if means and deviations stayed as they are."""
     how, of, options = _parts(entry["test"])
 
-    def decides(n: int) -> bool:
+    def decides(n: float) -> bool:
         if how == "less_spread":
             return _less_spread(0.0, values[0], values[1], n) is not None
         if how == "significant":
             (dataset, arm), *_ = _cells(of[1])
             own, base = (evidence.deviations[dataset, each] for each in (arm, "fp32"))
-            return from_printed(values[1], own, n, 0.0, base, n)["p"] < options["bound"]
+            return bool(from_printed(values[1], own, int(n), 0.0, base, int(n))["p"] < options["bound"])
         return TESTS[how](noise / math.sqrt(n), *values, **options) is not None
 
     counts = range(2, MOST_SEEDS + 1)

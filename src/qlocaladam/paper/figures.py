@@ -218,8 +218,9 @@ def _legend_title(axes: Axes) -> str:
 
 
 def equivalence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
-    """How far each arm is from FP32, paired by seed, a panel for each data set and alpha; the margin is a band."""
+    """How far each arm is from a baseline, paired by seed, a panel for each data set and alpha. The margin: a band."""
     tests, seeds = (pd.read_csv(files[name], dtype={"alpha": str}) for name in ("equivalence", "differences"))
+    baseline = tests.loc[tests["margin"].isna(), "arm"].iloc[0]
     tests = tests[(tests["statistic"] == "best") & tests["verdict"].notna() & tests["difference"].notna()]
     if tests.empty:
         raise ValueError(f"figures.{spec['name']}: {files['equivalence']} compares no arm with another")
@@ -240,7 +241,7 @@ def equivalence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figur
     names = [spec["labels"]["arm"][arm] for arm in lines]
     grid[0, 0].set(yticks=range(len(lines)), yticklabels=names, xlim=ends, ylim=(len(lines) - 0.4, -0.6))
     for axes in grid[-1]:
-        axes.set_xlabel("Best accuracy above FP32 (pp)")
+        axes.set_xlabel(f"Best accuracy above {spec['labels']['arm'][baseline]} (pp)")
     _forest_legend(figure, tests)
     return figure
 
@@ -476,6 +477,74 @@ def _weights(axes: Axes, counts: pd.DataFrame) -> None:
     axes.set_xlabel("Variance $v$ before the step")
 
 
+def variance(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """How large variances are by round, and in which layers they are below the floor."""
+    datasets = as_list(spec["where"]["dataset"])
+    figure = Figure((PAGE, 5.6), layout="constrained")
+    grid = figure.subplots(2, len(datasets), squeeze=False, height_ratios=[2, 3.4])
+    for dataset, (spans, layers) in zip(datasets, grid.T, strict=True):
+        rows = pd.read_csv(files[f"variance.{dataset}"])
+        floor = json.loads(files[f"summary.{dataset}"].read_text())["floor"]
+        _variance_spans(spans, rows[rows["layer"] == "all"], floor)
+        spans.set_title(spec["labels"]["dataset"][dataset])
+        matrices = rows[rows["dimensions"] > 1]
+        shares = matrices.assign(share=100 * (matrices["zero"] + matrices["below"]))
+        _layer_shares(layers, shares.pivot_table(index="layer", columns="round", values="share", sort=False))
+    for axes in grid[:, 1:].flat:
+        axes.set_ylabel("")
+    low, high = (f(axes.get_ylim()[place] for axes in grid[0]) for f, place in ((min, 0), (max, 1)))
+    for axes in grid[0]:
+        axes.set_ylim(low, high)
+    figure.colorbar(
+        grid[1, -1].collections[0],
+        ax=grid[1].tolist(),
+        location="bottom",
+        aspect=40,
+        pad=0.02,
+        label="Weights of a layer with a variance of 0 or below the floor (%)",
+    )
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _variance_spans(axes: Axes, rows: pd.DataFrame, floor: float) -> None:
+    """Of all weights whose variance is above 0."""
+    colour = ARM_LINES["fp32"].color
+    for low, high, alpha, label in (("p1", "p99", 0.15, "98 % of weights"), ("p10", "p90", 0.3, "80 %")):
+        axes.fill_between(rows["round"], rows[low], rows[high], color=colour, alpha=alpha, linewidth=0, label=label)
+    axes.plot("round", "median", data=rows, color=colour, label="median")
+    axes.axhline(floor, color=ARM_LINES["q-localadam"].color, linestyle="--", linewidth=0.9)
+    axes.annotate(
+        "floor of the released code",
+        (1, floor),
+        (-3, 2),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        ha="right",
+        fontsize=SMALL,
+        color=ARM_LINES["q-localadam"].color,
+    )
+    axes.set(yscale="log", xlabel="Round", ylabel="Variance $v$ above 0")
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.margins(x=0)
+
+
+def _layer_shares(axes: Axes, shares: pd.DataFrame) -> None:
+    sns.heatmap(
+        shares,
+        ax=axes,
+        cmap="cividis",
+        vmin=0,
+        vmax=100,
+        cbar=False,
+        yticklabels=1,
+        xticklabels=max(1, len(shares.columns) // 8),
+    )
+    axes.set(xlabel="Round", ylabel="")
+    axes.tick_params(length=0, labelsize=SMALL, labelrotation=0)
+
+
 KINDS: dict[str, Callable[[Spec, Sequence[pd.DataFrame], Files], Figure]] = {
     "convergence": convergence,
     "equivalence": equivalence,
@@ -483,4 +552,5 @@ KINDS: dict[str, Callable[[Spec, Sequence[pd.DataFrame], Files], Figure]] = {
     "precision": precision,
     "heatmap": heatmap,
     "steps": steps,
+    "variance": variance,
 }

@@ -83,6 +83,8 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
             numbers += _of_significance(path)
         elif kind == "equivalence":
             numbers += _of_equivalence(which, path)
+        elif kind == "variance":
+            numbers += _of_variance(which, path)
         elif kind == "distributions":
             numbers += _of_distributions(which, path)
     return _once([*numbers, *_of_gains(numbers)])
@@ -343,7 +345,7 @@ def _of_significance(path: Path) -> Iterator[Number]:
 
 
 def _of_equivalence(table: str, path: Path) -> Iterator[Number]:
-    """Paired tests against FP32, by table, for a correction depends on all that is in it; then counts of verdicts."""
+    """Paired tests against a baseline, by table: a correction depends on all that is in it. Then counts of verdicts."""
     forms: dict[str, Form] = {"n": "d", "mean": ".2f", "std": ".2f", "baseline_mean": ".2f", "difference": "+z.2f"}
     forms |= {"difference_std": ".2f", "margin": "g", "comparisons": ".0f", "seeds_needed": ",.0f"}
     forms |= {f"{name}ci_{end}": "+z.2f" for name in ("", "tost_") for end in ("low", "high")}
@@ -355,6 +357,15 @@ def _of_equivalence(table: str, path: Path) -> Iterator[Number]:
         yield from _cells(name, row, forms, path)
     for (statistic, verdict), same in tests.groupby(["statistic", "verdict"], sort=False):
         yield _number(f"equivalence/{table}/{statistic}/{verdict}", len(same), "d", path)
+
+
+def _of_variance(dataset: str, path: Path) -> Iterator[Number]:
+    """Of all weights of the clients of the first and the last round, those without a gradient counted as 0."""
+    rows = pd.read_csv(path)
+    for when, row in zip(("first", "last"), rows[rows["layer"] == "all"].iloc[[0, -1]].to_dict("records"), strict=True):
+        row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below")}
+        forms = {"zero_percent": ".1f", "below_percent": ".1f", "p10": ".1e", "median": ".1e", "p90": ".1e"}
+        yield from _cells(f"variance/{dataset}/{when}", row, forms, path)
 
 
 def _of_distributions(dataset: str, path: Path) -> Iterator[Number]:

@@ -42,6 +42,7 @@ SECTION_OF_KIND = {
     "multiseed": "Seeds",
     "equivalence": "Seeds",
     "distributions": "Optimizer states",
+    "variance": "Optimizer states",
     "precision": "Precision and memory",
     "scaling": "Precision and memory",
     "data_distribution": "Data",
@@ -79,7 +80,8 @@ def figure_title(spec: Spec) -> str:
     """What a figure shows, in one line."""
     dataset, papers = spec.get("where", {}).get("dataset", ""), {"labels": {"dataset": spec["stands_for"]}}
     titles = {
-        "equivalence": f"Best accuracy against FP32, paired by seed: table {spec.get('table')}",
+        "equivalence": f"Best accuracy against that of one arm, paired by seed: table {spec.get('table')}",
+        "variance": "The variance of Adam on clients by round, and its share below the floor by layer",
         "steps": "How far the steps of each arm are off, by the size of the variance",
         "distributions": f"Variance and momentum of FP32 Adam, {_label(spec, 'dataset', dataset)}",
         "precision": "Relative error of each 8-bit code against the size of the value",
@@ -155,7 +157,7 @@ COMPARED: Columns = {
     "Seeds": _column("seeds"),
     "Accuracy": _column("statistic"),
     "Mean (%)": _column("mean", ".2f"),
-    "Mean of FP32 (%)": _column("baseline_mean", ".2f"),
+    "Mean of the baseline (%)": _column("baseline_mean", ".2f"),
     "Difference (pp)": _column("difference", "+z.2f"),
     "95 % interval": _interval,
     "90 % interval": partial(_interval, name="tost_ci"),
@@ -178,6 +180,16 @@ STEPS: Columns = {
     "Off by 10 learning rates (%)": _column("over_ten_lr", ".3f", 0.01),
     "10 times too large (%)": _column("over_ten", ".3f", 0.01),
     "10 times too small (%)": _column("under_ten", ".3f", 0.01),
+}
+VARIANCE: Columns = {
+    "Round": _column("round"),
+    "Layer": _column("layer"),
+    "Weights of all clients": _column("numel", ",.0f"),
+    "v is 0 (%)": _column("zero", ".2f", 0.01),
+    "v below the floor (%)": _column("below", ".2f", 0.01),
+    "10th percentile of v": _column("p10", ".1e"),
+    "Median of v": _column("median", ".1e"),
+    "90th percentile of v": _column("p90", ".1e"),
 }
 PARTITIONS: Columns = {
     "Clients": _column("clients"),
@@ -208,6 +220,8 @@ EXACT: Mapping[str, Columns] = {
     },
 }
 """Kinds of tables that are at the paper's own size at every scale."""
+MEASURED: Mapping[str, Columns] = {"equivalence": COMPARED, "steps": STEPS, "variance": VARIANCE}
+"""Kinds with columns of their own, of what is trained at a scale."""
 CIRCUMSTANCES = (*AXES.values(), "Seeds", "Runs", "Clients", "Collapsed", "Runs diverged")
 """Columns that are no measurements: where all rows have the same, it is said once below the table."""
 
@@ -222,7 +236,7 @@ def _readable(spec: Spec, path: Path) -> tuple[pd.DataFrame, str]:
     exact = spec["kind"] in EXACT
     labels = {**spec["labels"], "dataset": spec["stands_for"]} if exact else spec["labels"]
     grid = {head: partial(_place, labels, name) for name, head in AXES.items()}
-    columns: Columns = {**grid, **{**EXACT, "equivalence": COMPARED, "steps": STEPS}.get(spec["kind"], TRAINED)}
+    columns: Columns = {**grid, **{**EXACT, **MEASURED}.get(spec["kind"], TRAINED)}
     rows = _read(path).to_dict("records")
     table = pd.DataFrame([{head: cell(row) for head, cell in columns.items()} for row in rows], dtype=object)
     table = table.loc[:, table.ne("").any()]
@@ -246,9 +260,16 @@ def _explained(spec: Spec) -> str:
             "each arm and the step is taken from what is read back: the error is the distance from the exact step, in "
             "learning rates, over the weights whose variance v is above 0."
         )
-    if spec["kind"] == "equivalence":
+    if spec["kind"] == "variance":
         return (
-            f"Trained at scale {spec['scale']}. Differences to FP32 with the same seed, in percentage points. "
+            f"Clients of a run at scale {spec['scale']}, in FP32: the variance v of every weight at the end of local "
+            "training, all clients of a round together. Percentiles are over the weights whose v is above 0; the floor "
+            "is that of the released code."
+        )
+    if spec["kind"] == "equivalence":
+        baseline = _label(spec, "arm", spec.get("baseline", "fp32"))
+        return (
+            f"Trained at scale {spec['scale']}. Differences to {baseline} with the same seed, in percentage points. "
             f"Equivalence is two one-sided t-tests for a margin of {spec['margin']:g} points, difference a two-sided "
             "one; both are corrected after Holm for all comparisons of the same accuracy. Equivalent: the corrected p "
             "of equivalence is below 0.05; worse or better: only that of difference is. Seeds needed are those for a "

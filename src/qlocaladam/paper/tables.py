@@ -140,7 +140,7 @@ def _multiseed(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
 
 
 def _equivalence(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
-    """Best accuracies against FP32, paired by seed: difference, tests, verdict. The data have final ones, too."""
+    """Best accuracies against a baseline, paired by seed: difference, tests, verdict. The data have final ones, too."""
     runs = _trained(spec, runs)
     rows = _read(files["equivalence"])
     groups = []
@@ -320,6 +320,47 @@ def _steps(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     )
 
 
+def _variance(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """Shares of the weights whose variance is 0, or below the floor, by part of the model, first and last round."""
+    data, groups, trained = [], [], []
+    for dataset in as_list(spec["where"]["dataset"]):
+        rows, label = pd.read_csv(files[f"variance.{dataset}"]), _label(spec, "dataset", dataset)
+        found = json.loads(files[f"summary.{dataset}"].read_text())
+        rounds = rows["round"].iloc[[0, -1]]
+        parts = rows.groupby(rows["layer"].str.split(".").str[0], sort=False)
+        cells = [
+            [escape(part), *(cell for number in rounds for cell in _shares(of_part[of_part["round"] == number]))]
+            for part, of_part in parts
+        ]
+        groups.append(Group(cells, label))
+        trained.append(f"{rounds.iloc[-1]} rounds at {_alpha(str(found['partition']['alpha']))} ({label})")
+        data.append(rows.assign(dataset=dataset))
+    places = ("First round", "Last round")
+    return Table(
+        name=spec["name"],
+        caption=" ".join(
+            [
+                _opening(spec),
+                rf"Scale \emph{{{escape(spec['scale'])}}}, in FP32: {listed(trained)}. Of the weights of all clients "
+                r"of a round, the share (\%) whose variance is exactly 0, and the share above 0 but below the floor of "
+                rf"the released code, {power_of_ten(found['floor'])}.",
+            ]
+        ),
+        columns=[
+            *(DATASET, Column("Part", "l")),
+            *(Column(head, over=place) for place in places for head in ("$v=0$", rf"below{BREAK}floor")),
+        ],
+        groups=groups,
+        data=pd.concat(data),
+        notes=["Weights without a gradient in all of a client's steps have a variance of 0."],
+    )
+
+
+def _shares(rows: pd.DataFrame) -> list[str]:
+    """Of the layers together, in percent: by how many weights each has."""
+    return [_fixed(100 * (rows[name] * rows["numel"]).sum() / rows["numel"].sum(), 1) for name in ("zero", "below")]
+
+
 def _client(label: str, found: Row) -> str:
     alpha = _alpha(str(found["partition"]["alpha"]))
     return f"step {found['steps']} with {found['samples']:,} samples in round {found['round']} at {alpha} ({label})"
@@ -352,6 +393,7 @@ KINDS: dict[str, Callable[[Spec, pd.DataFrame | None, Files], Table]] = {
     "data_distribution_summary": partial(_data_distribution, with_ratio=True),
     "clients": _clients,
     "steps": _steps,
+    "variance": _variance,
 }
 
 
