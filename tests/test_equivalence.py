@@ -147,6 +147,15 @@ def test_the_baseline_is_described_and_not_tested() -> None:
         assert pd.isna(row[name]), name
 
 
+def test_any_arm_can_be_the_baseline() -> None:
+    runs = runs_of(fp32=FP32, arm=above(*CLOSE))
+    forth, back = (compare(runs, 2, baseline) for baseline in ("fp32", "arm"))
+    assert pd.isna(row_of(back, "arm")["difference"])
+    assert row_of(back, "fp32")["difference"] == -row_of(forth, "arm")["difference"]
+    assert row_of(back, "fp32")["tost_p"] == pytest.approx(row_of(forth, "arm")["tost_p"])
+    assert differences(runs, "arm")["baseline_accuracy"].tolist()[:5] == above(*CLOSE)
+
+
 @pytest.mark.parametrize(
     ("fp32", "arm", "reason", "difference"),
     [

@@ -126,6 +126,16 @@ def test_a_figure_draws_the_tests_of_a_table_that_is_there_whenever_it_is(config
     grid.check(config)
 
 
+def test_a_baseline_is_an_arm_of_the_table(config):
+    arms = config["experiments"][0]["arm"]
+    table = config["tables"]["tests"] = {"kind": "equivalence", "experiments": ["main"], "margin": 2}
+    table["baseline"] = arms[-1]
+    grid.check(config)
+    table["baseline"] = "floor"
+    with pytest.raises(ValueError, match=f"^tables, tests: baseline is 'floor'; accepted: {', '.join(arms)}$"):
+        grid.check(config)
+
+
 def test_no_experiments_are_an_empty_grid_with_columns(config):
     config["experiments"] = []
     assert grid.unique(grid.expand(config)).columns.tolist() == list(GRID)

@@ -219,12 +219,12 @@ def _legend_title(axes: Axes) -> str:
 
 def equivalence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     """How far each arm is from a baseline, paired by seed, a panel for each data set and alpha. The margin: a band."""
-    tests, seeds = (pd.read_csv(files[name], dtype={"alpha": str}) for name in ("equivalence", "differences"))
-    baseline = tests.loc[tests["margin"].isna(), "arm"].iloc[0]
-    tests = tests[(tests["statistic"] == "best") & tests["verdict"].notna() & tests["difference"].notna()]
+    table, seeds = (pd.read_csv(files[name], dtype={"alpha": str}) for name in ("equivalence", "differences"))
+    tests = table[(table["statistic"] == "best") & table["verdict"].notna() & table["difference"].notna()]
     if tests.empty:
         raise ValueError(f"figures.{spec['name']}: {files['equivalence']} compares no arm with another")
     seeds = seeds[seeds["statistic"] == "best"]
+    baseline = spec["labels"]["arm"][table.loc[table["margin"].isna(), "arm"].iloc[0]]
     lines = _hue_lines("arm", tests, spec["labels"]["arm"])
     panels = list(tests.groupby(["dataset", "alpha"], sort=False))
     columns = len(panels) if len(panels) <= 3 else 2
@@ -241,7 +241,7 @@ def equivalence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figur
     names = [spec["labels"]["arm"][arm] for arm in lines]
     grid[0, 0].set(yticks=range(len(lines)), yticklabels=names, xlim=ends, ylim=(len(lines) - 0.4, -0.6))
     for axes in grid[-1]:
-        axes.set_xlabel(f"Best accuracy above {spec['labels']['arm'][baseline]} (pp)")
+        axes.set_xlabel(f"Best accuracy above {baseline} (pp)")
     _forest_legend(figure, tests)
     return figure
 

@@ -106,8 +106,6 @@ def _check_entry(config: Config, key: str, entry: Config, names: list[str]) -> N
     _known(f"{key}: where: arm", as_list(entry.get("where", {}).get("arm", [])), config["arms"])
     if entry["kind"] == "distributions" and not isinstance(datasets, str):
         raise ValueError(f"{key}: where: dataset is {datasets!r}; accepted: one of {', '.join(config['datasets'])}")
-    if "baseline" in entry:
-        _known(f"{key}: baseline", [entry["baseline"]], config["arms"])
     if "table" in entry:
         tested = [name for name, table in config["tables"].items() if _is_tested_with(table, entry)]
         _known(f"{key}: table", [entry["table"]], tested)
@@ -117,6 +115,8 @@ def _check_entry(config: Config, key: str, entry: Config, names: list[str]) -> N
         if selected(grid, selection).empty:
             where = selection.get("where", {})
             raise ValueError(f"{key}{place}: where {where} selects none of the runs of its experiments that are on")
+        if "baseline" in entry:
+            _known(f"{key}: baseline", [entry["baseline"]], selected(grid, selection)["arm"].unique())
 
 
 def _is_tested_with(table: Config, figure: Config) -> bool:
