@@ -63,7 +63,8 @@ NO_TEX = (
     "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
 )
 PICTURES = ["rulegraph.svg", "convergence_cifar10.png", "component_ablation.png"]
-PICTURES += ["steps.png", "equivalence.png"] if config["beyond"] else []
+PICTURES += ["controls_tested.png", "variance.png"] if config["controls"] else []
+PICTURES += ["steps.png", "equivalence.png", "equivalence_elsewhere.png"] if config["beyond"] else []
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
 STEPS = ["steps.csv", "steps_by_decade.csv", "summary.json"]
 VARIANCE = ["variance.csv", "summary.json"]
@@ -269,6 +270,13 @@ def figure_inputs(wildcards):
         return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
     return (
         {"precision": f"{EXACT}/precision.csv"} if entry["kind"] == "precision" else {"clients": f"{EXACT}/clients.csv"}
+    )
+
+
+def definitions():
+    """What the document is told: its scale, and a command by the name of each group that is on."""
+    return rf"\newcommand{{\scale}}{{{SCALE}}}" + "".join(
+        rf"\def\{group}{{}}" for group in grid.GROUPS if config[group]
     )
 
 

@@ -60,19 +60,19 @@ rule rulegraph:
         "(snakemake --forceall --rulegraph dot --config scale={params.scale} | snakevision --skip-rules all --output {output}) 2> {log}"
 
 
-# The pictures that the README shows are copies, and kept in git. `snakemake gallery` brings them up to date.
+# The pictures that README and RESULTS.md show are copies, and kept in git. `snakemake gallery` brings them up to date.
 
 
 rule gallery:
     input:
-        expand("docs/images/{picture}", picture=PICTURES),
+        expand(f"docs/images/{SCALE}/{{picture}}", picture=PICTURES),
 
 
 rule picture:
     input:
         f"{FIGURES}/{{picture}}",
     output:
-        "docs/images/{picture}",
+        f"docs/images/{SCALE}/{{picture}}",
     log:
         f"{RESULTS}/logs/pictures/{{picture}}.log",
     benchmark:

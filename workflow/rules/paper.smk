@@ -32,10 +32,11 @@ rule compile:
     params:
         folder=subpath(output[0], parent=True),
         scale=SCALE,
+        pretex=lambda wildcards: definitions(),
         hint=NO_TEX,
     shell:
         "exec > {log} 2>&1; command -v latexmk || {{ echo {params.hint:q}; exit 1; }}; "
         "mkdir -p {params.folder}/figures && cp {input.figures} {params.folder}/figures/ && cd paper && "
         "latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=generated/{params.scale}/build -jobname=paper "
-        "-usepretex='\\newcommand{{\\scale}}{{{params.scale}}}' main.tex && "
+        "-usepretex={params.pretex:q} main.tex && "
         "cp generated/{params.scale}/build/paper.pdf generated/{params.scale}/paper.pdf"
