@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
-from itertools import combinations
+from itertools import combinations, cycle
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,8 @@ def results(tmp_path: Path) -> dict[str, Path]:
     for dataset in LABELS["dataset"]:
         paths[f"decades.{dataset}"] = tmp_path / f"decades_{dataset}.csv"
         _decades().to_csv(paths[f"decades.{dataset}"], index=False)
+        paths[f"steps.{dataset}"] = tmp_path / f"steps_{dataset}.csv"
+        _step_layers().to_csv(paths[f"steps.{dataset}"], index=False)
         paths[f"variance.{dataset}"] = tmp_path / f"variance_{dataset}.csv"
         _variance().to_csv(paths[f"variance.{dataset}"], index=False)
         paths[f"summary.{dataset}"] = tmp_path / "lives.json"
@@ -136,8 +139,6 @@ def _decades() -> pd.DataFrame:
 
 def _variance() -> pd.DataFrame:
     """The layers of a ResNet-18 over as many rounds as the paper has."""
-    blocks = [f"layer{stage}.{block}.conv{i}.weight" for stage in range(1, 5) for block in (0, 1) for i in (1, 2)]
-    downs = [f"layer{stage}.0.downsample.0.weight" for stage in range(2, 5)]
     sizes = {"p1": 1e-14, "p10": 1e-11, "median": 1e-8, "p90": 1e-5, "p99": 1e-2}
     rows = [
         {
@@ -149,7 +150,26 @@ def _variance() -> pd.DataFrame:
             **sizes,
         }
         for number in range(1, 121)
-        for layer in ("all", "conv1.weight", *blocks, *downs, "fc.weight")
+        for layer in ("all", *MATRICES)
+    ]
+    return pd.DataFrame(rows)
+
+
+MATRICES = [
+    "conv1.weight",
+    *(f"layer{stage}.{block}.conv{i}.weight" for stage in range(1, 5) for block in (0, 1) for i in (1, 2)),
+    *(f"layer{stage}.0.downsample.0.weight" for stage in range(2, 5)),
+    "fc.weight",
+]
+
+
+def _step_layers() -> pd.DataFrame:
+    """Errors by layer, from none to the largest."""
+    errors = cycle((0.0, 1e-5, 0.123, 12.3, 45678.9, math.nan))
+    rows = [
+        {"arm": arm, "step": 7, "layer": layer, "dimensions": 4, "max": next(errors)}
+        for arm in ARMS
+        for layer in MATRICES
     ]
     return pd.DataFrame(rows)
 
@@ -486,6 +506,9 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
         "precision": figures.draw(spec("precision"), [], files),
         "heatmap": figures.draw(spec("heatmap", where={"dataset": "cifar10"}), [], files),
         "steps": figures.draw(spec("steps", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files),
+        "step layers": figures.draw(
+            spec("step_layers", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)[:6]}), [], files
+        ),
         "variance": figures.draw(spec("variance", where={"dataset": list(LABELS["dataset"])}), [], files),
         "four forests": figures.draw(spec("equivalence", table="a"), [], files),
         "three forests": figures.draw(spec("equivalence", table="a"), [], three_forests(folder)),
@@ -547,7 +570,7 @@ def test_legends_are_whole_and_beside_the_panels(everything: dict[str, Figure]) 
 
 def test_figures_have_the_widths_of_the_paper(everything: dict[str, Figure]) -> None:
     widths = {name: figure.get_figwidth() for name, figure in everything.items()}
-    wide = {"two panels", "crowded", "steps", "variance", "four forests", "three forests"}
+    wide = {"two panels", "crowded", "steps", "step layers", "variance", "four forests", "three forests"}
     assert {name for name, width in widths.items() if width == PAGE} == wide
     assert set(widths.values()) == {COLUMN, PAGE}
 

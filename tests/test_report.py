@@ -150,6 +150,7 @@ def test_every_figure_has_a_caption(name):
         "precision": "How much of a value is lost",
         "heatmap": "What each client holds of CIFAR-10",
         "steps": "How far off one step of a client would be",
+        "step_layers": "How far off the last step of a client would be",
         "variance": "Where the variance v of Adam lives",
     }[CONFIG["figures"][name]["kind"]]
     assert opening in said

@@ -297,6 +297,20 @@ def test_cells_have_two_digits_however_large(made, tmp_path):
     assert list(cells[1:6]) == ["0.0012", "0.046", r"$1.2\times10^{4}$", "100", "$<$0.01"]
 
 
+def test_the_figure_by_layer_shows_the_matrices(made):
+    found = pd.read_csv(made / "steps.csv")
+    figure = figures.draw(spec(kind="step_layers"), [], {"steps.cifar10": made / "steps.csv"})
+    last = found[(found["step"] == found["step"].max()) & (found["dimensions"] > 1)]
+    layers = last["layer"].unique().tolist()
+    assert {"conv1.weight", "layer4.1.conv2.weight", "fc.weight"} <= set(layers)
+    assert not any("bn" in layer or "bias" in layer for layer in layers)
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == layers
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["arm momentum-only", "arm normalised"]
+    errors = last.pivot(index="layer", columns="arm", values="max").loc[layers, ["momentum-only", "normalised"]]
+    assert [text.get_text() for text in axes.texts] == [f"{error:.1g}" for error in errors.to_numpy().flat]
+
+
 def test_the_figure_draws_every_decade_of_the_last_step(made, tmp_path):
     file = made / "steps_by_decade.csv"
     figure = figures.draw(spec(), [], {"decades.cifar10": file})

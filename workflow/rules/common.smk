@@ -68,6 +68,7 @@ PICTURES += ["steps.png", "equivalence.png", "equivalence_elsewhere.png"] if con
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
 STEPS = ["steps.csv", "steps_by_decade.csv", "summary.json"]
 VARIANCE = ["variance.csv", "summary.json"]
+WATCHING = {"steps": "steps", "step_layers": "steps", "variance": "variance"}
 TABLE_FILES = {
     "runs": ["memory"],
     "heterogeneity": ["memory"],
@@ -93,11 +94,11 @@ wildcard_constraints:
     figure="|".join(config["figures"]),
 
 
-def shown(kind, axis="dataset"):
-    """The data sets, or the arms, that tables and figures of a kind are about."""
-    parts = (("tables", TABLES), ("figures", FIGURE_NAMES))
-    entries = [config[part][name] for part, names in parts for name in names if config[part][name]["kind"] == kind]
-    return sorted({value for entry in entries for value in grid.as_list(entry["where"][axis])})
+def shown(analysis, axis="dataset"):
+    """The data sets, or the arms, of which tables and figures show an analysis of clients."""
+    entries = [*(config["tables"][name] for name in TABLES), *(config["figures"][name] for name in FIGURE_NAMES)]
+    wheres = [entry["where"] for entry in entries if WATCHING.get(entry["kind"]) == analysis]
+    return sorted({value for where in wheres for value in grid.as_list(where[axis])})
 
 
 def data_file(dataset):
@@ -215,7 +216,7 @@ def watched_arms():
 def watched_files(entry, **names):
     """Of each data set, the files of an analysis that a table or figure reads, by the names it has for them."""
     return {
-        f"{name}.{dataset}": f"{RESULTS}/analysis/{entry['kind']}/{dataset}/{file}"
+        f"{name}.{dataset}": f"{RESULTS}/analysis/{WATCHING[entry['kind']]}/{dataset}/{file}"
         for dataset in grid.as_list(entry["where"]["dataset"])
         for name, file in names.items()
     }
@@ -263,6 +264,8 @@ def figure_inputs(wildcards):
         return {name: f"{EQUIVALENCE}/{entry['table']}/{name}.csv" for name in ("equivalence", "differences")}
     if entry["kind"] == "steps":
         return watched_files(entry, decades="steps_by_decade.csv")
+    if entry["kind"] == "step_layers":
+        return watched_files(entry, steps="steps.csv")
     if entry["kind"] == "variance":
         return watched_files(entry, variance="variance.csv", summary="summary.json")
     if entry["kind"] == "distributions":

@@ -38,7 +38,7 @@ EARLY_STEPS = (2, 10)
 """Steps that are looked at besides a client's last. The first starts from states of 0, which every arm has exactly."""
 QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 ERRORS = (*QUANTILES, "max", "over_ten", "under_ten", "over_ten_lr")
-BY_LAYER = ("arm", "step", "layer", "numel", "live", *ERRORS, "idle_max")
+BY_LAYER = ("arm", "step", "layer", "dimensions", "numel", "live", *ERRORS, "idle_max")
 BY_DECADE = ("arm", "step", "decade", "numel", *ERRORS)
 ZERO = "zero"
 """The decade of a variance of 0."""
@@ -206,19 +206,26 @@ def measure(
     for moment in moments:
         exact, variance = displacement(moment, ARMS["fp32"]), joined(moment.variance.values())
         places = {"all": slice(None), **_places(moment.gradient)}
+        dimensions = {layer: gradient.dim() for layer, gradient in moment.gradient.items()}
         decade = decade_of(variance)
         for arm, options in arms.items():
             moved = displacement(moment, options, seed)
             names = {"arm": arm, "step": moment.step}
             layers += [
-                {**names, "layer": layer, **_layer_row(variance[place], exact[place], moved[place])}
+                {
+                    **names,
+                    "layer": layer,
+                    "dimensions": dimensions.get(layer),
+                    **_layer_row(variance[place], exact[place], moved[place]),
+                }
                 for layer, place in places.items()
             ]
             decades += [
                 {**names, "decade": _decade_name(value), **_counted(exact[decade == value], moved[decade == value])}
                 for value in np.unique(decade)
             ]
-    return pd.DataFrame(layers, columns=BY_LAYER), pd.DataFrame(decades, columns=BY_DECADE)
+    by_layer = pd.DataFrame(layers, columns=BY_LAYER).astype({"dimensions": "Int64"})
+    return by_layer, pd.DataFrame(decades, columns=BY_DECADE)
 
 
 def decade_of(variance: Values) -> Values:

@@ -42,7 +42,8 @@ def analyse(settings: RunSettings, dataset: Dataset, partition: Partition) -> tu
         rows += measure(number, clients.model, clients.train_round(number))
         left = (time.monotonic() - start) / number * (settings.rounds - number)
         print(f"round {number}/{settings.rounds}  {duration(left)} left", file=sys.stderr, flush=True)
-    return pd.DataFrame(rows, columns=COLUMNS), {**describe(clients.settings, dataset, partition), "floor": FLOOR}
+    table = pd.DataFrame(rows, columns=COLUMNS).astype({"dimensions": "Int64"})
+    return table, {**describe(clients.settings, dataset, partition), "floor": FLOOR}
 
 
 def measure(number: int, model: nn.Module, optimizers: list[Optimizer]) -> list[dict[str, Any]]:

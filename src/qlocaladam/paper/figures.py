@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -66,6 +67,8 @@ HEATMAP_COLUMNS = {"class": ("Dominant class (%)", "#D55E00"), "samples": ("Samp
 """What a column shows, and its darkest colour, on which black figures can still be read."""
 
 STEP_QUANTILES = {"median": "Median error\n(learning rates)", "p99": "99th percentile of error\n(learning rates)"}
+ERROR_COLOURS = (1e-3, 1e3)
+"""Errors that have a colour of their own; beyond these all have the same."""
 FLOOR = 1e-8
 """What the released code reads every variance as at least."""
 
@@ -477,6 +480,41 @@ def _weights(axes: Axes, counts: pd.DataFrame) -> None:
     axes.set_xlabel("Variance $v$ before the step")
 
 
+def step_layers(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """How far off the last step of a client is by layer and arm: the largest error of a matrix."""
+    datasets, labels = as_list(spec["where"]["dataset"]), spec["labels"]
+    arms = [arm for arm in labels["arm"] if arm in as_list(spec["where"]["arm"])]
+    tables = [_layer_errors(files[f"steps.{dataset}"], arms) for dataset in datasets]
+    figure = Figure((PAGE, 1.6 + 0.145 * max(map(len, tables))), layout="constrained")
+    grid = figure.subplots(1, len(tables), squeeze=False)[0]
+    for dataset, table, axes in zip(datasets, tables, grid, strict=True):
+        sns.heatmap(
+            table.clip(*ERROR_COLOURS),
+            ax=axes,
+            norm=LogNorm(*ERROR_COLOURS),
+            cmap="cividis",
+            annot=table.map("{:.1g}".format).to_numpy(),
+            fmt="",
+            annot_kws={"size": SMALL - 1},
+            cbar=False,
+            yticklabels=1,
+        )
+        axes.set(title=labels["dataset"][dataset], xlabel="", ylabel="")
+        axes.set_xticklabels([labels["arm"][arm] for arm in arms], rotation=35, ha="right", rotation_mode="anchor")
+        axes.tick_params(length=0, labelsize=SMALL)
+    for axes in grid[1:]:
+        axes.set_yticklabels([])
+    colours = figure.colorbar(grid[0].collections[0], ax=grid.tolist(), location="bottom", aspect=50, extend="both")
+    colours.set_label("Largest error of a step (learning rates)")
+    return figure
+
+
+def _layer_errors(path: Path, arms: Sequence[str]) -> pd.DataFrame:
+    rows = pd.read_csv(path)
+    rows = rows[(rows["step"] == rows["step"].max()) & (rows["dimensions"] > 1)]
+    return rows.pivot_table(index="layer", columns="arm", values="max", sort=False)[list(arms)]
+
+
 def variance(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     """How large variances are by round, and in which layers they are below the floor."""
     datasets = as_list(spec["where"]["dataset"])
@@ -552,5 +590,6 @@ KINDS: dict[str, Callable[[Spec, Sequence[pd.DataFrame], Files], Figure]] = {
     "precision": precision,
     "heatmap": heatmap,
     "steps": steps,
+    "step_layers": step_layers,
     "variance": variance,
 }

@@ -81,6 +81,7 @@ def figure_title(spec: Spec) -> str:
     dataset, papers = spec.get("where", {}).get("dataset", ""), {"labels": {"dataset": spec["stands_for"]}}
     titles = {
         "equivalence": f"Best accuracy against that of one arm, paired by seed: table {spec.get('table')}",
+        "step_layers": "How far the last step of a client is off, by layer and arm",
         "variance": "The variance of Adam on clients by round, and its share below the floor by layer",
         "steps": "How far the steps of each arm are off, by the size of the variance",
         "distributions": f"Variance and momentum of FP32 Adam, {_label(spec, 'dataset', dataset)}",
