@@ -32,7 +32,7 @@ def expected(rows, cell, **where):
     return cell.format_map(rows.iloc[0].to_dict())
 
 
-@pytest.mark.parametrize("match", TABLE.finditer(TEXT), ids=lambda match: match["file"])
+@pytest.mark.parametrize("match", list(TABLE.finditer(TEXT)), ids=lambda match: match["file"])
 def test_a_table_is_what_the_reference_has(match):
     rows = pd.read_csv(ROOT / match["file"], dtype={"alpha": str, "seeds": str})
     scale = Path(match["file"]).parts[2]

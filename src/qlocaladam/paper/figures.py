@@ -516,33 +516,31 @@ def _layer_errors(path: Path, arms: Sequence[str]) -> pd.DataFrame:
 
 
 def variance(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
-    """How large variances are by round, and in which layers they are below the floor."""
+    """How large variances are by round, and in which layers they are below the floor; weights with a gradient only."""
     datasets = as_list(spec["where"]["dataset"])
+    tables = {dataset: pd.read_csv(files[f"variance.{dataset}"]) for dataset in datasets}
+    shares = {dataset: _below_floor(table) for dataset, table in tables.items()}
     figure = Figure((PAGE, 5.6), layout="constrained")
-    grid = figure.subplots(2, len(datasets), squeeze=False, height_ratios=[2, 3.4])
+    grid = figure.subplots(2, len(datasets), sharey="row", squeeze=False, height_ratios=[2, 3.4])
     for dataset, (spans, layers) in zip(datasets, grid.T, strict=True):
-        rows = pd.read_csv(files[f"variance.{dataset}"])
+        table = tables[dataset]
         floor = json.loads(files[f"summary.{dataset}"].read_text())["floor"]
-        _variance_spans(spans, rows[rows["layer"] == "all"], floor)
+        _variance_spans(spans, table[table["layer"] == "all"], floor)
         spans.set_title(spec["labels"]["dataset"][dataset])
-        matrices = rows[rows["dimensions"] > 1]
-        shares = matrices.assign(share=100 * (matrices["zero"] + matrices["below"]))
-        _layer_shares(layers, shares.pivot_table(index="layer", columns="round", values="share", sort=False))
-    for axes in grid[:, 1:].flat:
-        axes.set_ylabel("")
-    low, high = (f(axes.get_ylim()[place] for axes in grid[0]) for f, place in ((min, 0), (max, 1)))
-    for axes in grid[0]:
-        axes.set_ylim(low, high)
-    figure.colorbar(
-        grid[1, -1].collections[0],
-        ax=grid[1].tolist(),
-        location="bottom",
-        aspect=40,
-        pad=0.02,
-        label="Weights of a layer with a variance of 0 or below the floor (%)",
-    )
+        _layer_shares(layers, shares[dataset], most=max(1.0, *(share.max(axis=None) for share in shares.values())))
+    grid[0, 0].set_ylabel("Variance $v$ above 0")
+    colours = figure.colorbar(grid[1, 0].collections[0], ax=grid[1].tolist(), location="bottom", aspect=40, pad=0.02)
+    colours.set_label("Weights with a gradient whose variance is below the floor (%)")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
+
+
+def _below_floor(table: pd.DataFrame) -> pd.DataFrame:
+    """By layer and round, in percent; of matrices, whose weights without a gradient do not count."""
+    table = table[table["dimensions"] > 1]
+    live = (1 - table["zero"]).where(table["zero"] < 1)
+    shares = table.assign(share=100 * table["below"] / live)
+    return shares.pivot_table(index="layer", columns="round", values="share", sort=False, dropna=False)
 
 
 def _variance_spans(axes: Axes, rows: pd.DataFrame, floor: float) -> None:
@@ -562,23 +560,15 @@ def _variance_spans(axes: Axes, rows: pd.DataFrame, floor: float) -> None:
         fontsize=SMALL,
         color=ARM_LINES["q-localadam"].color,
     )
-    axes.set(yscale="log", xlabel="Round", ylabel="Variance $v$ above 0")
+    axes.set(yscale="log", xlabel="Round")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.margins(x=0)
 
 
-def _layer_shares(axes: Axes, shares: pd.DataFrame) -> None:
-    sns.heatmap(
-        shares,
-        ax=axes,
-        cmap="cividis",
-        vmin=0,
-        vmax=100,
-        cbar=False,
-        yticklabels=1,
-        xticklabels=max(1, len(shares.columns) // 8),
-    )
+def _layer_shares(axes: Axes, shares: pd.DataFrame, most: float) -> None:
+    every = max(1, len(shares.columns) // 8)
+    sns.heatmap(shares, ax=axes, cmap="cividis", vmin=0, vmax=most, cbar=False, yticklabels=1, xticklabels=every)
     axes.set(xlabel="Round", ylabel="")
     axes.tick_params(length=0, labelsize=SMALL, labelrotation=0)
 
