@@ -500,7 +500,7 @@ def step_layers(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figur
             yticklabels=1,
         )
         axes.set(title=labels["dataset"][dataset], xlabel="", ylabel="")
-        axes.set_xticklabels([labels["arm"][arm] for arm in arms], rotation=35, ha="right", rotation_mode="anchor")
+        axes.set_xticklabels([labels["arm"][arm] for arm in arms], rotation=90)
         axes.tick_params(length=0, labelsize=SMALL)
     for axes in grid[1:]:
         axes.set_yticklabels([])
