@@ -62,9 +62,9 @@ NO_TEX = (
     "The paper needs TeX: apt-get install --no-install-recommends latexmk texlive-latex-recommended texlive-science "
     "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
 )
-PICTURES = ["rulegraph.svg", "convergence_cifar10.png", "component_ablation.png"]
+PICTURES = ["rulegraph.svg", "convergence_cifar10.png"]
 PICTURES += ["controls_tested.png", "variance.png"] if config["controls"] else []
-PICTURES += ["steps.png", "equivalence.png", "equivalence_elsewhere.png"] if config["beyond"] else []
+PICTURES += ["steps.png", "step_layers.png", "equivalence.png"] if config["beyond"] else []
 DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
 STEPS = ["steps.csv", "steps_by_decade.csv", "summary.json"]
 VARIANCE = ["variance.csv", "summary.json"]
