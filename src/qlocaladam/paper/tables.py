@@ -334,7 +334,7 @@ def _variance(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         ]
         groups.append(Group(cells, label))
         trained.append(f"{rounds.iloc[-1]} rounds at {_alpha(str(found['partition']['alpha']))} ({label})")
-        data.append(rows.assign(dataset=dataset))
+        data.append(rows[rows["round"].isin(rounds)].assign(dataset=dataset))
     places = ("First round", "Last round")
     return Table(
         name=spec["name"],
