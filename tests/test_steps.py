@@ -132,7 +132,9 @@ def test_rows_count_what_is_too_large_too_small_or_too_far_off():
     assert thrown["max"] == pytest.approx(error, rel=3e-4)
     assert thrown["p99"] == pytest.approx(0.38 * error, rel=3e-4)  # at position 0.99 * 62 = 61.38 of 0 to 62
     assert thrown["idle_max"] == pytest.approx(0.9 / 255 / 1e-8, rel=3e-4)
-    assert thrown.drop("layer").equals(row(by_layer, arm="momentum-only", layer="layer").drop("layer"))
+    own = row(by_layer, arm="momentum-only", layer="layer")
+    assert thrown.drop(["layer", "dimensions"]).equals(own.drop(["layer", "dimensions"]))
+    assert own["dimensions"] == 1
 
     small = row(by_layer, arm="floored", layer="all")  # every step is divided by 20 times as much, or by far more
     assert (small["under_ten"], small["over_ten"], small["over_ten_lr"], small["idle_max"]) == (1, 0, 0, 0)
