@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from qlocaladam import ARMS, QLocalAdam, state_codecs
 from qlocaladam.kernels import fused
-from qlocaladam.optim import _rule, _stored
+from qlocaladam.optim import _rule
+from qlocaladam.states import stored
 
 BACKENDS = ["reference", pytest.param("fused", marks=pytest.mark.skipif(fused.library() is None, reason="not built"))]
 BETAS = (0.9, 0.999)
@@ -26,9 +27,9 @@ histories = st.lists(st.lists(gradients, min_size=SIZE, max_size=SIZE), min_size
 def decoded(optimizer, param):
     """The ratio and the variance as they will be read, in double precision."""
     rule, state = _rule(optimizer.param_groups[0]), optimizer.state[param]
-    ratio = rule.momentum.decode(_stored(state, "momentum"), param.numel())
-    stored = _stored(state, "variance")
-    variance = rule.variance.decode(stored, param.numel()) if rule.variance else stored.clone()
+    ratio = rule.momentum.decode(stored(state, "momentum", rule.momentum, param), param.numel())
+    kept = stored(state, "variance", rule.variance, param)
+    variance = rule.variance.decode(kept, param.numel()) if rule.variance else kept.clone()
     return ratio.double(), variance.double()
 
 

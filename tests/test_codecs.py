@@ -340,10 +340,66 @@ def test_what_4_bits_cannot_do_is_refused():
         DynamicCodec(bits=4)
 
 
-def test_the_normalised_codec_is_the_linear_one_of_other_values():
-    x = torch.randn(100)
-    assert all(map(torch.equal, NormalisedCodec(64).encode(x), LinearCodec(64).encode(x)))
+@pytest.mark.parametrize("bits", BITS)
+@given(
+    x=tensors(st.floats(-8, 8, width=32).map(lambda x: x if abs(x) > 2.0**-60 else 0.0)),
+    block_size=even_sizes,
+    rounding=st.sampled_from(ROUNDINGS),
+)
+def test_normalised_levels_are_spaced_evenly_around_an_exact_zero(bits, x, block_size, rounding):
+    codec = NormalisedCodec(block_size, rounding, bits=bits)
+    decoded = there_and_back(codec, x).double()
+    blocks, _ = spans(codec, x)
+    largest = per_value(codec, torch.stack([b.abs().max() for b in blocks]), x)
+    level = largest / (2 ** (bits - 1) - 1)
+    assert ((decoded - x).abs() <= level * (0.5001 if rounding == "nearest" else 1.0001) + 1e-6 * largest).all()
+    assert (decoded[x == 0] == 0).all(), "whatever the rounding"
+    assert (decoded.abs() <= largest * (1 + 1e-6)).all(), "no ratio grows by being stored"
+    if rounding != "floor":
+        assert torch.allclose(decoded[x.abs() == largest], x.double()[x.abs() == largest], rtol=1e-6)
+
+
+def test_a_normalised_block_of_next_to_nothing_is_zero():
+    x = torch.tensor([0.5, 0.25, 2.0**-61, -(2.0**-70)])
+    assert there_and_back(NormalisedCodec(2), x).tolist() == pytest.approx([0.5, 0.25, 0.0, 0.0], abs=2e-3)
+    assert (there_and_back(NormalisedCodec(2), x)[2:] == 0).all()
     assert NormalisedCodec.relative
+
+
+@pytest.mark.parametrize("kind", [NormalisedCodec, DynamicCodec])
+@pytest.mark.parametrize("detail", [{"pad_blocks": True}, {"least_range": 1e-8}])
+def test_details_of_the_released_code_are_for_its_codes(kind, detail):
+    with pytest.raises(ValueError, match=f"pad_blocks and least_range are not for the {kind.name} code"):
+        kind(64, **detail)
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(("kind", "padding"), [(LinearCodec, 0.0), (LogCodec, 1e-8)])
+def test_a_padded_block_is_as_if_the_padding_were_there(kind, padding, bits):
+    x = torch.rand(64 + 5, generator=torch.Generator().manual_seed(0)) + 1
+    padded = kind(64, bits=bits, pad_blocks=True).encode(x)
+    by_hand = kind(64, bits=bits).encode(torch.cat((x, torch.full((59,), padding))))
+    assert torch.equal(padded.ranges, by_hand.ranges)
+    numel = kind(64, bits=bits).code_bytes(68)  # of the last one the other half of a byte is the padding's
+    assert torch.equal(padded.codes[:numel], by_hand.codes[:numel])
+    whole = kind(64, bits=bits, pad_blocks=True).encode(x[:64])
+    assert all(map(torch.equal, whole, kind(64, bits=bits).encode(x[:64]))), "a full block is as it was"
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_narrow_range_counts_as_the_least(bits):
+    x = 3e-7 + torch.tensor([0.0, 1e-10, 4e-10, 1e-9, 5e-9])
+    codec = LinearCodec(8, bits=bits, least_range=1e-8)
+    levels = (x.double() - x.double().min()) / 1e-8 * codec.top
+    assert ((there_and_back(codec, x).double() - x.double()) / 1e-8 * codec.top).abs().max() < 0.51 + codec.top * 1e-5
+    assert codec.bits == 4 or torch.equal(codec.encode(x).codes.double(), (levels + 0.5).floor())
+    log = LogCodec(8, bits=8, least_range=1e-4)
+    x = torch.exp(torch.tensor([0.0, 1e-5, 5e-5], dtype=torch.float64)).float()
+    assert log.encode(x).codes.tolist() == pytest.approx([0, 25.5, 127.5], abs=1)
+    assert torch.allclose(there_and_back(log, x), x, rtol=1e-5)
+    wide = torch.rand(64) + 1e-3  # where the range is wider nothing changes
+    assert all(map(torch.equal, LogCodec(least_range=1e-4).encode(wide), LogCodec().encode(wide)))
+    assert all(map(torch.equal, LinearCodec(least_range=1e-8).encode(wide), LinearCodec().encode(wide)))
 
 
 @settings(max_examples=20)

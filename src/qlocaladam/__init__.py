@@ -14,11 +14,13 @@ if TYPE_CHECKING:
         UnsignedDynamicCodec,
     )
     from qlocaladam.memory import MemoryReport, optimizer_bytes
-    from qlocaladam.optim import ARMS, QLocalAdam, state_codecs
+    from qlocaladam.optim import ARMS, Adam4bit, Adam8bit, QLocalAdam, state_codecs
 
 __version__ = "0.1.0"
 __all__ = [
     "ARMS",
+    "Adam4bit",
+    "Adam8bit",
     "Codec",
     "DynamicCodec",
     "Encoded",

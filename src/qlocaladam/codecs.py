@@ -6,11 +6,14 @@ a level that falls between two codes is rounded is the same for all of them.
 What every codec promises:
 
 * blocks run over the tensor in logical (row-major) order, whatever its memory layout; the last one may be short, and
-  nothing of what pads it is stored or influences it;
+  no code of what pads it is stored;
 * only the codes and the ranges are kept: 1 byte a value, or half a byte, and 4 or 8 bytes a block;
 * a block of equal values comes back exactly, zeros included;
 * a NaN or an infinity anywhere in a block makes the range of that block NaN, so that the whole block decodes to NaN,
   and no other block changes. Codecs for non-negative values treat a negative one the same way.
+
+The paper's released code differs in two details, which `pad_blocks` and `least_range` switch on: it pads a short last
+block, so that the padding counts in its range, and it takes a narrow range for wider than it is.
 """
 
 from __future__ import annotations
@@ -39,10 +42,27 @@ class Encoded(NamedTuple):
     """float32, one row a block."""
 
 
+NOISE_LANES = 64
+"""Positions that share one of the two hashes behind their noise; see `noise_bits`."""
+
+
+def noise_bits(key: int, first: int, count: int, device: torch.device | None = None) -> Tensor:
+    """32 random bits each for the positions first to first + count, of nothing but the key and the position, as int64.
+
+    The sum of a hash of the position in its run of 64 and of a hash of the run, without carry: two positions are
+    independent of each other, which is all that rounding needs, and a kernel spends one addition on each.
+    """
+    runs = torch.arange(first // NOISE_LANES, -(-(first + count) // NOISE_LANES), device=device)
+    of_run = mix((runs * 0x85EBCA6B + (key ^ 0x5BD1E995)) & 0xFFFFFFFF)
+    of_lane = mix((torch.arange(NOISE_LANES, device=device) * 0x9E3779B9 + key) & 0xFFFFFFFF)
+    bits = (of_run[:, None] + of_lane) & 0xFFFFFFFF
+    start = first % NOISE_LANES
+    return bits.view(-1)[start : start + count]
+
+
 def uniform_noise(key: int, first: int, count: int, device: torch.device | None = None) -> Tensor:
     """Numbers in [0, 1) that depend on nothing but the key and the position: entries first to first + count."""
-    position = torch.arange(first, first + count, device=device)
-    return (mix((position * 0x9E3779B9 + key) & 0xFFFFFFFF) >> 8).to(torch.float32) * 2.0**-24
+    return (noise_bits(key, first, count, device) >> 8).to(torch.float32) * 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -52,6 +72,10 @@ class Codec(ABC):
     block_size: int = 64
     rounding: str = "nearest"
     bits: int = field(default=8, kw_only=True)
+    pad_blocks: bool = field(default=False, kw_only=True)
+    """A short last block is padded with `padding`, which its range then includes."""
+    least_range: float = field(default=0.0, kw_only=True)
+    """A narrower range of a block counts as this wide. In units of the levels: of the value, or of its logarithm."""
 
     name: ClassVar[str]
     range_size: ClassVar[int] = 2
@@ -59,6 +83,8 @@ class Codec(ABC):
     signed: ClassVar[bool] = True
     relative: ClassVar[bool] = False
     """Whether the values are momenta divided by the root of their variance. The kernels divide and multiply."""
+    released: ClassVar[bool] = False
+    """Whether the paper's released code has it, with the details of that code."""
 
     def __post_init__(self) -> None:
         if isinstance(self.block_size, bool) or not isinstance(self.block_size, int) or self.block_size < 2:
@@ -69,11 +95,18 @@ class Codec(ABC):
             raise ValueError(f"bits must be one of {', '.join(map(str, BITS))}, got {self.bits!r}")
         if self.bits == 4 and self.block_size % 2:
             raise ValueError(f"block_size must be even at 4 bits, two codes to a byte, got {self.block_size!r}")
+        if not self.released and (self.pad_blocks or self.least_range):
+            raise ValueError(f"pad_blocks and least_range are not for the {self.name} code, which was not released")
 
     @property
     def top(self) -> int:
         """The highest level."""
         return (1 << self.bits) - 1
+
+    @property
+    def padding(self) -> float:
+        """What the released code pads a short last block with."""
+        return 0.0
 
     def blocks(self, numel: int) -> int:
         return -(-numel // self.block_size)
@@ -89,7 +122,8 @@ class Codec(ABC):
     def zeros(self, numel: int, device: torch.device | None = None) -> Encoded:
         """The encoding of `numel` zeros, without making them first."""
         codes = torch.zeros(self.code_bytes(numel), dtype=torch.uint8, device=device)
-        return Encoded(codes, torch.zeros(self.blocks(numel), self.range_size, device=device))
+        ranges = torch.zeros(self.blocks(numel), self.range_size, dtype=torch.float32, device=device)
+        return Encoded(codes, ranges)
 
     def encode(self, values: Tensor, *, key: int = 0, first: int = 0) -> Encoded:
         """Encode a tensor of any shape. Stochastic rounding draws from the stream `key` at position `first` on."""
@@ -97,6 +131,8 @@ class Codec(ABC):
         blocks = self._in_blocks(flat)
         usable = blocks.isfinite() if self.signed else blocks.isfinite() & (blocks >= 0)
         ranges = torch.where(usable.all(1, keepdim=True), self._range(blocks), torch.nan)
+        if self.pad_blocks and flat.numel() % self.block_size:
+            self._include_padding(ranges[-1])
         levels = self._levels(blocks, ranges).reshape(-1)[: flat.numel()].nan_to_num_(nan=0.0)
         if self.rounding == "stochastic":
             levels += uniform_noise(key, first, flat.numel(), flat.device)
@@ -121,6 +157,10 @@ class Codec(ABC):
         if padding:
             flat = torch.cat((flat, flat[-1:].expand(padding)))  # a copy of a member changes no range
         return flat.view(-1, size)
+
+    def _include_padding(self, ends: Tensor) -> None:
+        ends[0].clamp_(max=self.padding)
+        ends[1].clamp_(min=self.padding)
 
     def _per_level(self, span: Tensor) -> Tensor:
         """Levels per unit of a block's span, rounded up, so that the maximum is at the top even when it floors."""
@@ -158,17 +198,18 @@ class LinearCodec(Codec):
     """
 
     name: ClassVar[str] = "linear"
+    released: ClassVar[bool] = True
 
     def _range(self, blocks: Tensor) -> Tensor:
         return torch.stack((blocks.amin(1), blocks.amax(1)), 1)
 
-    @staticmethod
-    def _scaled(ranges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _scaled(self, ranges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """A power of two that keeps denormal and huge blocks inside float32, and low and range times that power."""
         magnitude = ranges.abs().amax(1, keepdim=True)
-        scale = torch.where(magnitude < 2.0**-60, 2.0**64, torch.where(magnitude > 2.0**125, 0.25, 1.0))
+        scale = torch.ones_like(magnitude)
+        scale.masked_fill_(magnitude < 2.0**-60, 2.0**64).masked_fill_(magnitude > 2.0**125, 0.25)
         low = ranges[:, :1] * scale
-        return scale, low, ranges[:, 1:] * scale - low
+        return scale, low, torch.maximum(ranges[:, 1:] * scale - low, self.least_range * scale)
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         scale, low, span = self._scaled(ranges)
@@ -177,19 +218,37 @@ class LinearCodec(Codec):
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
         scale, low, span = self._scaled(ranges)
         step = span / self.top * (1 + 2.0**-21)  # rounded up, so that the last code reaches the maximum
-        return torch.minimum((codes * step + low) / scale, ranges[:, 1:])
+        highest = torch.maximum(ranges[:, 1:], ranges[:, :1] + self.least_range)
+        return torch.minimum((codes * step + low) / scale, highest)
 
 
 @dataclass(frozen=True)
-class NormalisedCodec(LinearCodec):
-    """Momentum as m / sqrt(v), in evenly spaced levels. Read back, it is multiplied by the root of v as v was stored.
+class NormalisedCodec(Codec):
+    """Momentum as m / sqrt(v), in levels evenly spaced on both sides of zero, up to a block's largest magnitude.
 
-    Adam bounds the ratio: by 7.27 for betas of 0.9 and 0.999, whatever the gradients were (docs/method.md). So half a
-    level, which is all that is lost of it, is at most 0.029 learning rates at 8 bits and 0.49 at 4.
+    Read back, it is multiplied by the root of v as v was stored. Adam bounds the ratio: by 7.27 for betas of 0.9 and
+    0.999, whatever the gradients were. So a level, and less is lost of it, is at most 0.057 at 8 bits and 1.04 at 4;
+    docs/method.md says what that does to a step. Zero and the largest magnitude come back exactly. A block in which
+    nothing reaches 2^-60 is zero.
     """
 
     name: ClassVar[str] = "normalised"
+    range_size: ClassVar[int] = 1
     relative: ClassVar[bool] = True
+
+    @property
+    def top(self) -> int:
+        return (1 << self.bits) - 2  # an even number, so that zero is a level
+
+    def _range(self, blocks: Tensor) -> Tensor:
+        largest = blocks.abs().amax(1, keepdim=True)
+        return largest.masked_fill_(largest < 2.0**-60, 0.0)
+
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        return blocks * self._per_level(2 * ranges) + self.top // 2
+
+    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+        return (codes.to(torch.float32) - self.top // 2) * (ranges / (self.top // 2))
 
 
 @dataclass(frozen=True)
@@ -205,6 +264,7 @@ class LogCodec(Codec):
     offset: float = 1e-8
 
     name: ClassVar[str] = "log"
+    released: ClassVar[bool] = True
     signed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -215,23 +275,30 @@ class LogCodec(Codec):
     def _range(self, blocks: Tensor) -> Tensor:
         return torch.stack((blocks.amin(1), blocks.amax(1)), 1)
 
-    def _log_range(self, ranges: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def padding(self) -> float:
+        return self.offset
+
+    def _log_range(self, ranges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """In powers of two: the lowest logarithm, the range of levels, and whether that is the range of values too."""
         low, high = (ranges + self.offset).log2().chunk(2, 1)
-        return low, high - low
+        span = high - low
+        least = self.least_range / math.log(2)
+        return low, span.clamp(min=least), span >= least
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
-        low, span = self._log_range(ranges)
+        low, span, full = self._log_range(ranges)
         levels = ((blocks + self.offset).log2() - low) * self._per_level(span)
         # torch's logarithm of one number can differ in the last bit from that of many.
-        return torch.where((blocks == ranges[:, 1:]) & (span > 0), self.top, levels)
+        return torch.where((blocks == ranges[:, 1:]) & (span > 0) & full, self.top, levels)
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
-        low, span = self._log_range(ranges)
+        low, span, full = self._log_range(ranges)
         # Beyond rounding error, so that clamping makes the ends exact.
         hair = 2.0**-19 + 2.0**-22 * torch.maximum(low.abs(), (low + span).abs())
         values = (codes * ((span + 2 * hair) / self.top) + (low - hair)).exp2() - self.offset
         minimum, maximum = ranges.chunk(2, 1)
-        return torch.maximum(torch.minimum(values, maximum), minimum)
+        return torch.maximum(torch.minimum(values, maximum.masked_fill(~full, torch.inf)), minimum)
 
 
 @cache
@@ -243,11 +310,11 @@ def dynamic_map(signed: bool) -> Tensor:
     """
     centres = []
     for decade in range(7):
-        edges = torch.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1)
+        edges = torch.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1, dtype=torch.float32)
         centres.append((edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade - 6))
     positive = torch.cat(centres)
     negative = -positive if signed else positive[:0]
-    return torch.cat((negative, positive, torch.tensor([0.0, 1.0]))).sort().values
+    return torch.cat((negative, positive, torch.tensor([0.0, 1.0], dtype=torch.float32))).sort().values
 
 
 @dataclass(frozen=True)

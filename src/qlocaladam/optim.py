@@ -1,20 +1,21 @@
 """QLocalAdam: Adam whose two states are kept as codes of 8 or 4 bits, each by a codec of its own, or in FP32.
 
-Every arm of the paper is this class with two words changed; `ARMS` has the words.
+Every arm of the paper is this class with two words changed; `ARMS` has the words. `Adam8bit` and `Adam4bit` are the
+arms for everyday training.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain
-from typing import Any, ClassVar, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from qlocaladam import states
 from qlocaladam.codecs import (
     Codec,
     DynamicCodec,
@@ -28,6 +29,18 @@ from qlocaladam.kernels import Rule, Work, fused, reference
 from qlocaladam.keys import stream_key
 from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_bytes
 
+NORMALISED: dict[str, Any] = {
+    "momentum": "normalised",
+    "variance": "log",
+    "rounding": "stochastic",
+    "variance_floor": 0.0,
+    "log_offset": 1e-16,
+    "pad_blocks": False,
+    "least_ranges": False,
+}
+"""Bounded steps without a floor. The offset is the square of eps: a variance below it has a root that eps outweighs.
+Rounded to nearest, small ratios would never fade (docs/method.md)."""
+
 ARMS: dict[str, dict[str, Any]] = {
     "fp32": {"momentum": "fp32", "variance": "fp32"},
     "q-localadam": {"momentum": "linear", "variance": "log"},
@@ -35,20 +48,18 @@ ARMS: dict[str, dict[str, Any]] = {
     "momentum-only": {"momentum": "linear", "variance": "fp32"},
     "variance-only": {"momentum": "fp32", "variance": "log"},
     "dynamic-8bit": {"momentum": "dynamic", "variance": "dynamic", "block_size": 256, "variance_floor": 0.0},
-    "normalised": {"momentum": "normalised", "variance": "log", "variance_floor": 0.0, "log_offset": 1e-16},
-    "normalised-4bit": {
-        "momentum": "normalised",
-        "variance": "log",
-        "variance_floor": 0.0,
-        "log_offset": 1e-16,
-        "bits": 4,
-    },
+    "normalised": NORMALISED,
+    "normalised-4bit": {**NORMALISED, "bits": 4},
 }
 """The arms by the paper's names, the 8-bit Adam of Dettmers et al., and ours, as options of `QLocalAdam`.
 
-Only Q-LocalAdam and variance-only have the floor of the released code. With it the naive arm would not collapse; the
-normalised arms do without. Their offset is the square of eps: a variance below it has a root that eps outweighs.
+The paper's quantized arms do what its released code does, its floor, its padding and its least ranges included. Only
+Q-LocalAdam and variance-only have the floor there.
 """
+
+LEAST_LINEAR_RANGE = 1e-8
+LEAST_LOG_RANGE = 1e-4
+"""The least ranges of the released code: of values, and of natural logarithms."""
 
 SIGNED_CODECS: dict[str, type[Codec]] = {
     "linear": LinearCodec,
@@ -58,26 +69,64 @@ SIGNED_CODECS: dict[str, type[Codec]] = {
 UNSIGNED_CODECS: dict[str, type[Codec]] = {"log": LogCodec, "linear": LinearCodec, "dynamic": UnsignedDynamicCodec}
 MOMENTUM_CODECS = (*SIGNED_CODECS, "fp32")
 VARIANCE_CODECS = (*UNSIGNED_CODECS, "fp32")
-CODEC_OPTIONS = ("momentum", "variance", "block_size", "rounding", "log_offset", "bits")
+CODEC_OPTIONS = ("momentum", "variance", "block_size", "rounding", "log_offset", "bits", "pad_blocks", "least_ranges")
 BACKENDS = ("auto", "fused", "reference")
+WEIGHT_ROUNDINGS = ("nearest", "stochastic")
+
+SETTINGS = (*CODEC_OPTIONS, "variance_floor", "floor_first_step", "weight_rounding", "min_quantized_size", "seed")
+"""What a saved state and the optimizer that loads it must have in common."""
+
+BEFORE: dict[str, Any] = {
+    "bits": 8,
+    "pad_blocks": False,
+    "least_ranges": False,
+    "floor_first_step": True,
+    "weight_rounding": "nearest",
+    "min_quantized_size": 0,
+    "maximize": False,
+    "decoupled_weight_decay": False,
+    "amsgrad": False,
+    "foreach": None,
+    "capturable": False,
+    "differentiable": False,
+    "fused": None,
+}
+"""What a state was made with that is older than the option."""
+
+NOT_OFFERED = ("amsgrad", "foreach", "capturable", "differentiable", "fused")
+"""Options of torch.optim.Adam that are accepted only where they ask for nothing."""
 
 
 @cache
 def state_codecs(
-    momentum: str, variance: str, block_size: int, rounding: str, log_offset: float, bits: int = 8
-) -> tuple[Codec | None, Codec | None]:
+    momentum: str,
+    variance: str,
+    block_size: int,
+    rounding: str,
+    log_offset: float,
+    bits: int = 8,
+    pad_blocks: bool = False,
+    least_ranges: bool = False,
+) -> states.Codecs:
     """The codecs that these options mean; None for a state in FP32. Raises ValueError for what does not exist."""
     if momentum not in MOMENTUM_CODECS:
         raise ValueError(f"momentum must be one of {', '.join(MOMENTUM_CODECS)}, got {momentum!r}")
     if variance not in VARIANCE_CODECS:
         raise ValueError(f"variance must be one of {', '.join(VARIANCE_CODECS)}, got {variance!r}")
     LogCodec(block_size, rounding, log_offset, bits=bits)  # refuses what would be wrong for any
-    first, second = SIGNED_CODECS.get(momentum), UNSIGNED_CODECS.get(variance)
-    offset = {"offset": log_offset} if second is LogCodec else {}
-    return (
-        first(block_size, rounding, bits=bits) if first else None,
-        second(block_size, rounding, bits=bits, **offset) if second else None,
-    )
+
+    def made(kind: type[Codec] | None) -> Codec | None:
+        if kind is None:
+            return None
+        options: dict[str, Any] = {"bits": bits}
+        if kind.released:
+            least = LEAST_LOG_RANGE if kind is LogCodec else LEAST_LINEAR_RANGE
+            options |= {"pad_blocks": pad_blocks, "least_range": least if least_ranges else 0.0}
+        if kind is LogCodec:
+            options["offset"] = log_offset
+        return kind(block_size, rounding, **options)
+
+    return made(SIGNED_CODECS.get(momentum)), made(UNSIGNED_CODECS.get(variance))
 
 
 def _check_options(group: dict[str, Any]) -> None:
@@ -85,24 +134,36 @@ def _check_options(group: dict[str, Any]) -> None:
         if not ok:
             raise ValueError(f"{name} must be {accepted}, got {group[name]!r}")
 
-    def number(name: str, low: float = 0.0, high: float = math.inf) -> bool:
-        value = group[name]
-        return isinstance(value, float | int | Tensor) and low <= float(value) < high
+    def number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
+        if isinstance(value, Tensor) and value.numel() != 1:
+            return False
+        return isinstance(value, float | int | Tensor) and not isinstance(value, bool) and low <= float(value) < high
 
-    need("lr", number("lr"), "a finite number of at least 0")
-    need("eps", number("eps"), "a finite number of at least 0")
-    need("weight_decay", number("weight_decay"), "a finite number of at least 0")
+    need("lr", number(group["lr"]), "a finite number of at least 0, or a tensor of one")
+    need("eps", number(group["eps"]), "a finite number of at least 0")
+    need("weight_decay", number(group["weight_decay"]), "a finite number of at least 0")
     betas = group["betas"]
     need(
         "betas",
-        isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas),
+        isinstance(betas, tuple | list) and len(betas) == 2 and all(number(beta, high=1.0) for beta in betas),
         "two numbers in [0, 1)",
     )
     floor = group["variance_floor"]
-    need("variance_floor", floor is None or number("variance_floor"), "None or a finite number of at least 0")
-    need("seed", isinstance(group["seed"], int), "a whole number")
+    need("variance_floor", floor is None or number(floor), "None or a finite number of at least 0")
+    for name in ("pad_blocks", "least_ranges", "floor_first_step", "decoupled_weight_decay", "maximize"):
+        need(name, isinstance(group[name], bool), "True or False")
+    for name in ("seed", "min_quantized_size"):
+        need(name, isinstance(group[name], int) and not isinstance(group[name], bool), "a whole number")
     need("backend", group["backend"] in BACKENDS, f"one of {', '.join(BACKENDS)}")
+    need("weight_rounding", group["weight_rounding"] in WEIGHT_ROUNDINGS, f"one of {', '.join(WEIGHT_ROUNDINGS)}")
+    for name in NOT_OFFERED:
+        if group[name]:
+            raise ValueError(f"{name}={group[name]!r} is not offered by QLocalAdam; leave it at {BEFORE[name]}")
     state_codecs(*(group[name] for name in CODEC_OPTIONS))
+    if group["momentum"] == "normalised" and 0 < float(betas[0]) ** 2 >= float(betas[1]):
+        raise ValueError(
+            f"betas must satisfy beta1^2 < beta2 for normalised momentum, which has no bound otherwise, got {betas!r}"
+        )
 
 
 class QLocalAdam(Optimizer):
@@ -111,71 +172,90 @@ class QLocalAdam(Optimizer):
     Each step reads the stored states, updates them and the parameter in FP32, and stores the new states. Between steps
     nothing is kept but codes and block ranges: at blocks of 64, 2.25 bytes a parameter instead of 8, or 1.25 at 4 bits.
 
+    The default is the paper's method as it was released. Its floor makes it another optimizer than Adam where gradients
+    are small; `Adam8bit` and `Adam4bit` follow Adam at any scale of the loss.
+
     Args:
         params: parameters, named parameters or parameter groups, as for any torch optimizer.
         lr, betas, eps, weight_decay, maximize: as for :class:`torch.optim.Adam`.
+        amsgrad, foreach, capturable, differentiable, fused: accepted so that a call written for torch.optim.Adam works
+            unchanged, and refused where they ask for something.
         decoupled_weight_decay: decay the parameter as AdamW does, instead of adding to the gradient.
         momentum: how the first moment is stored: ``linear`` (the paper), ``normalised`` (divided by the root of the
-            second, which needs no floor), ``dynamic`` or ``fp32``.
+            second, which needs no floor; betas must satisfy beta1^2 < beta2), ``dynamic`` or ``fp32``.
         variance: how the second moment is stored: ``log`` (the paper), ``linear``, ``dynamic`` or ``fp32``.
         block_size: values that share a range; at least 2.
-        rounding: ``nearest``, ``floor`` (the paper's equations 3 and 9) or ``stochastic``.
+        rounding: of codes: ``nearest``, ``floor`` (the paper's equations 3 and 8) or ``stochastic``.
         variance_floor: every stored variance is read as at least this. ``None`` means `eps` for a quantized
             variance, as in the paper's released code, and no floor for FP32. Without a floor, momentum's absolute
             rounding error is divided by roots close to 0, and training collapses; 0 turns it off.
+        floor_first_step: apply the floor to the zeros before the first step as well. The released code does not.
         log_offset: what is added to the variance before the logarithm. Variances far below it are read as 0.
         bits: of a code, 8 or 4; 4 needs an even `block_size`, and not ``dynamic``.
+        pad_blocks, least_ranges: details of the released code's linear and log codes: a short last block is padded with
+            zeros (log: with `log_offset`), which its range includes; a range below 1e-8 (of logarithms: 1e-4) counts as
+            that.
+        weight_rounding: of parameters of 16 bits: ``nearest``, or ``stochastic``, with which they move even where a
+            step is smaller than the distance to the next such number.
+        min_quantized_size: tensors of fewer values keep both states in FP32.
         seed: of stochastic rounding. Draws depend on nothing but the seed, the step, the tensor and the position, so
             nothing of them needs to be saved.
         backend: ``fused`` (compiled, CPU), ``reference`` (torch operations, any device), or ``auto``: fused wherever
             it can be had. Both give the same numbers up to float32 rounding.
 
-    States are FP32 numbers or codes of them whatever the type of the parameter; parameters of 16 bits are updated in
-    FP32 and rounded back. A NaN or infinity in a gradient makes that parameter NaN or infinite at once, and in a
-    quantized state it makes the range of its block NaN, so that from the next step on the parameters of that one block
-    are NaN: damage is seen, and does not spread to other blocks.
+    States are FP32 numbers or codes of them; parameters of 16 bits are updated in FP32 and rounded back. Parameters in
+    float64 are updated in float64, by the reference. A NaN or infinity in a gradient makes that parameter NaN or
+    infinite at once, and in a quantized state it makes the range of its block NaN, so that from the next step on the
+    parameters of that one block are NaN: damage is seen, and does not spread to other blocks.
     """
-
-    _setting_names: ClassVar = (
-        "momentum",
-        "variance",
-        "block_size",
-        "rounding",
-        "variance_floor",
-        "log_offset",
-        "bits",
-        "seed",
-    )
 
     def __init__(
         self,
         params: Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
         *,
-        decoupled_weight_decay: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
         momentum: str = "linear",
         variance: str = "log",
         block_size: int = 64,
         rounding: str = "nearest",
         variance_floor: float | None = None,
+        floor_first_step: bool = False,
         log_offset: float = 1e-8,
         bits: int = 8,
+        pad_blocks: bool = True,
+        least_ranges: bool = True,
+        weight_rounding: str = "nearest",
+        min_quantized_size: int = 0,
         seed: int = 0,
         backend: str = "auto",
     ) -> None:
         defaults = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
         super().__init__(params, defaults)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # of an optimizer that was pickled before an option existed
+            for name, value in BEFORE.items():
+                group.setdefault(name, value)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        _check_options({**self.defaults, **param_group})
+        if isinstance(param_group, dict):  # torch says what is wrong with anything else
+            _check_options({**self.defaults, **param_group})
         super().add_param_group(param_group)
         try:
             for param in self.param_groups[-1]["params"]:
-                self._kernel(self.param_groups[-1], param)
+                _refuse_parameter(param)
+                _kernel(self.param_groups[-1]["backend"], states.local(param))
         except (ValueError, RuntimeError):
             self.param_groups.pop()
             raise
@@ -192,74 +272,65 @@ class QLocalAdam(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        gradients = [_gradients(group) for group in self.param_groups]  # all of them are checked before any is used
         first = 0
-        for group in self.param_groups:
-            rule = _rule(group)
-            for kernel, work in self._work(group, rule, first).items():
-                kernel(work, rule)
+        for group, given in zip(self.param_groups, gradients, strict=True):
+            for (kernel, rule), work in self._work(group, given, first).items():
+                kernel(list(work.values()), rule)
+                for param, one in work.items():
+                    self.state[param]["step"] = one.step
             first += len(group["params"])
         return loss
 
-    def _work(self, group: dict[str, Any], rule: Rule, first: int) -> dict[Callable[..., None], list[Work]]:
-        """The tensors of a group to update, by the kernel that does it. `first` numbers the group's parameters."""
-        work: dict[Callable[..., None], list[Work]] = {}
-        stochastic = rule.rounding == "stochastic"
-        for index, param in enumerate(group["params"], first):
-            if (grad := param.grad) is None:
-                continue
-            if grad.is_sparse:
-                raise RuntimeError("QLocalAdam does not support sparse gradients")
+    def _work(
+        self, group: dict[str, Any], gradients: dict[int, Tensor], first: int
+    ) -> dict[tuple[Callable[..., None], Rule], dict[Tensor, Work]]:
+        """The tensors of a group to update, by what does it and how. `first` numbers the group's parameters."""
+        work: dict[tuple[Callable[..., None], Rule], dict[Tensor, Work]] = {}
+        rules = {quantized: _rule(group, quantized) for quantized in (False, True)}
+        for index, grad in gradients.items():
+            param = group["params"][index]
+            rule = rules[param.numel() >= group["min_quantized_size"]]
             state = self.state[param]
             if not state:
-                _make_state(state, "momentum", rule.momentum, param)
-                _make_state(state, "variance", rule.variance, param)
-                state["step"] = 0
-            step = state["step"] = state["step"] + 1
-            keys = [stream_key(group["seed"], step, index, moment) if stochastic else 0 for moment in (0, 1)]
-            work.setdefault(self._kernel(group, param), []).append(
-                Work(param, grad, _stored(state, "momentum"), _stored(state, "variance"), step, *keys)
+                state.update(states.new_state(param, (rule.momentum, rule.variance)))
+            step = state["step"] + 1
+            of_codes, of_weights = rule.rounding == "stochastic", rule.weight_rounding == "stochastic"
+            momentum_key, variance_key, weight_key = (
+                stream_key(group["seed"], step, first + index, use) if drawn else 0
+                for use, drawn in enumerate((of_codes, of_codes, of_weights))
             )
+            own = states.local(param)
+            one = Work(
+                own,
+                grad,
+                states.stored(state, "momentum", rule.momentum, param),
+                states.stored(state, "variance", rule.variance, param),
+                step,
+                momentum_key,
+                variance_key,
+                weight_key,
+            )
+            work.setdefault((_kernel(group["backend"], own, grad), rule), {})[param] = one
         return work
 
-    @staticmethod
-    def _kernel(group: dict[str, Any], param: Tensor) -> Callable[..., None]:
-        if param.is_complex():
-            raise ValueError(f"QLocalAdam updates real parameters only, got one of {param.dtype}")
-        backend = group["backend"]
-        if backend != "reference" and param.device.type == "cpu" and fused.library() is not None:
-            return fused.update
-        if backend == "fused" and param.device.type != "cpu":
-            raise ValueError(f"backend 'fused' runs on the CPU, got a parameter on {param.device}; use 'auto'")
-        if backend == "fused":
-            raise RuntimeError(
-                "backend 'fused' was not built: install the package where a C compiler is, or use 'reference'"
-            )
-        return reference.update
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state made with the same settings, bit for bit. Other settings are refused by name.
+        """Restore a state made with the same settings, bit for bit, or the state of a torch.optim.Adam or AdamW.
 
-        The learning rate, betas, eps and weight decay come from the state, as in torch; the backend does not.
+        Other settings are refused by name, and so is a state that does not fit its parameter; then nothing changes. The
+        learning rate, betas, eps and weight decay come from the state, as in torch; the backend does not.
         """
-        loaded: dict[str, Any] = {}
+        loaded: dict[Tensor, states.State] = {}
 
         # torch casts every floating-point state to the type of its parameter, which would ruin codes and ranges. So
         # torch gets the groups, and the states are put in their place between its hooks.
         def take(_: Optimizer, given: dict[str, Any]) -> dict[str, Any]:
-            loaded.update(given)
-            self._refuse_other_settings(given["param_groups"])
-            groups = [
-                {**saved, "backend": own["backend"]}
-                for saved, own in zip(given["param_groups"], self.param_groups, strict=False)
-            ]
+            groups = self._matching_groups(given["param_groups"])
+            loaded.update(self._fitting_states(given, groups))
             return {**given, "param_groups": groups, "state": {}}
 
         def put(_: Optimizer) -> None:
-            names = chain.from_iterable(group["params"] for group in loaded["param_groups"])
-            for group in self.param_groups:
-                for name, param in zip(names, group["params"], strict=False):
-                    if name in loaded["state"]:
-                        self.state[param] = _placed(loaded["state"][name], param, name, group["bits"])
+            self.state.update(loaded)
 
         hooks = (
             self.register_load_state_dict_pre_hook(take),
@@ -271,22 +342,73 @@ class QLocalAdam(Optimizer):
             for hook in hooks:
                 hook.remove()
 
-    def _refuse_other_settings(self, saved_groups: list[dict[str, Any]]) -> None:
+    def _matching_groups(self, saved_groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The saved groups with what they lack. Raises ValueError for settings that are not the optimizer's."""
         if len(saved_groups) != len(self.param_groups):
             raise ValueError(
                 f"the state has {len(saved_groups)} parameter groups, the optimizer has {len(self.param_groups)}"
             )
+        groups = []
         for saved, own in zip(saved_groups, self.param_groups, strict=True):
-            for name in self._setting_names:
-                if name not in saved:
-                    raise ValueError(f"the state has no setting {name!r}: it was not made by QLocalAdam")
-                if saved[name] != own[name]:
-                    raise ValueError(
-                        f"the state was made with {name}={saved[name]!r}, the optimizer has {name}={own[name]!r}"
-                    )
+            if len(saved["params"]) != len(own["params"]):
+                raise ValueError(
+                    f"the state has {len(saved['params'])} parameters in a group in which the optimizer has "
+                    f"{len(own['params'])}"
+                )
+            if "betas" not in saved:
+                raise ValueError("the state was made neither by QLocalAdam nor by torch.optim.Adam: it has no 'betas'")
+            if "variance" in saved:
+                group = {**BEFORE, **saved, "backend": own["backend"]}
+                self._refuse_other_settings(group, own)
+            else:  # of torch.optim.Adam
+                group = {**own, **saved}
+            _check_options(group)
+            groups.append(group)
+        return groups
+
+    @staticmethod
+    def _refuse_other_settings(saved: dict[str, Any], own: dict[str, Any]) -> None:
+        for name in SETTINGS:
+            if name not in saved:
+                raise ValueError(f"the state has no setting {name!r}: it was not made by QLocalAdam")
+            if saved[name] != own[name]:
+                raise ValueError(
+                    f"the state was made with {name}={saved[name]!r}, the optimizer has {name}={own[name]!r}"
+                )
+
+    def _fitting_states(
+        self, given: dict[str, Any], groups: list[dict[str, Any]]
+    ) -> Iterator[tuple[Tensor, states.State]]:
+        """The saved states by the parameters that they belong to. Raises ValueError for one that does not fit."""
+        for saved, own in zip(groups, self.param_groups, strict=True):
+            for name, param in zip(saved["params"], own["params"], strict=True):
+                state = given["state"].get(name)
+                if state:
+                    fit = states.from_adam if states.is_adam(state) else states.checked
+                    yield param, fit(state, param, _codecs(own, param), name)
+
+    def adam_state_dict(self) -> dict[str, Any]:
+        """The state as torch.optim.Adam and AdamW load it, with moments as numbers.
+
+        Also the way to change settings, or the number of processes of FSDP2, in the middle: `load_state_dict` of an
+        optimizer with other settings takes it.
+        """
+        packed = self.state_dict()
+        params = {
+            name: (param, own)
+            for group, own in zip(packed["param_groups"], self.param_groups, strict=True)
+            for name, param in zip(group["params"], own["params"], strict=True)
+        }
+        state = {
+            name: states.to_adam(kept, params[name][0], _codecs(params[name][1], params[name][0]))
+            for name, kept in packed["state"].items()
+        }
+        ours = {*SETTINGS, "backend"}
+        groups = [{k: v for k, v in group.items() if k not in ours} for group in packed["param_groups"]]
+        return {**packed, "state": state, "param_groups": groups}
 
     def memory_report(self, layout: str = "held") -> MemoryReport:
-        """Bytes of the states that exist, by tensor and state.
+        """Bytes of the states that exist, by tensor and state; of sharded ones, those that this process holds.
 
         `held` counts what is stored. `published` counts the same states in the layout behind the paper's figures:
         padded blocks with 12 bytes of metadata each.
@@ -296,26 +418,120 @@ class QLocalAdam(Optimizer):
         index = 0
         for group in self.param_groups:
             names = group.get("param_names", [f"param{index + i}" for i in range(len(group["params"]))])
-            rule = _rule(group)
             for name, param in zip(names, group["params"], strict=True):
-                for moment, codec in (("momentum", rule.momentum), ("variance", rule.variance)):
-                    if param not in self.state:
-                        continue
-                    stored = _stored(self.state[param], moment)
+                if param not in self.state:
+                    continue
+                numel = states.local(param).numel()
+                for moment, codec in zip(states.MOMENTS, _codecs(group, param), strict=True):
+                    stored = states.stored(self.state[param], moment, codec, param)
                     held = sum(t.nbytes for t in (stored if isinstance(stored, Encoded) else (stored,)))
-                    numel = param.numel()
                     size = held if layout == "held" else state_bytes(numel, codec, layout)
                     rows.append(StateBytes(name, moment, numel, size))
             index += len(group["params"])
         return MemoryReport(layout, tuple(rows))
 
 
-def _rule(group: dict[str, Any]) -> Rule:
-    momentum, variance = state_codecs(*(group[name] for name in CODEC_OPTIONS))
+class Adam8bit(QLocalAdam):
+    """Adam with 8-bit states that follows FP32 Adam whatever the scale of the loss; where torch.optim.Adam was.
+
+    The normalised arm: momentum as m / sqrt(v), no floor, steps that are bounded whatever the gradients were. 2.19
+    bytes a parameter instead of 8. With ``decoupled_weight_decay=True`` it stands for AdamW. Tensors of fewer than
+    `min_quantized_size` values keep FP32 states, and weights of 16 bits are rounded stochastically. `QLocalAdam`
+    explains the arguments.
+    """
+
+    _bits = 8
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        decoupled_weight_decay: bool = False,
+        min_quantized_size: int = 4096,
+        weight_rounding: str = "stochastic",
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            **{
+                **NORMALISED,
+                "bits": self._bits,
+                "decoupled_weight_decay": decoupled_weight_decay,
+                "min_quantized_size": min_quantized_size,
+                "weight_rounding": weight_rounding,
+                **options,
+            },
+        )
+
+
+class Adam4bit(Adam8bit):
+    """`Adam8bit` with codes of 4 bits: 1.19 bytes a parameter, and a coarser momentum."""
+
+    _bits = 4
+
+
+def _refuse_parameter(param: Tensor) -> None:
+    if param.is_complex() or not param.is_floating_point():
+        raise ValueError(f"QLocalAdam updates real parameters only, got one of {param.dtype}")
+    if param.layout != torch.strided:
+        raise ValueError(f"QLocalAdam updates dense parameters only, got one of layout {param.layout}")
+    states.refuse_unsummed(param)
+
+
+def _gradients(group: dict[str, Any]) -> dict[int, Tensor]:
+    """This process's part of each gradient that is there, by the number of its parameter in the group."""
+    given = {}
+    for index, param in enumerate(group["params"]):
+        if (grad := param.grad) is None:
+            continue
+        if grad.layout != torch.strided:
+            raise RuntimeError(f"QLocalAdam does not support sparse gradients, got one of layout {grad.layout}")
+        if grad.shape != param.shape:
+            raise RuntimeError(
+                f"a parameter of {tuple(param.shape)} has a gradient of {tuple(grad.shape)}: was its data replaced?"
+            )
+        grad = states.local_grad(param, grad)
+        if grad._is_zerotensor():  # a tensor without memory, of which autograd knows that it is zero
+            grad = torch.zeros_like(states.local(param))
+        given[index] = grad.resolve_neg()
+    return given
+
+
+def _kernel(backend: str, *tensors: Tensor) -> Callable[..., None]:
+    """What updates a parameter with this gradient."""
+    if backend == "reference":
+        return reference.update
+    reason = next(filter(None, map(fused.reason_against, tensors)), None)
+    if reason is None:
+        return fused.update
+    if backend == "fused":
+        raise (RuntimeError if fused.library() is None else ValueError)(f"backend 'fused' {reason}")
+    return reference.update
+
+
+def _codecs(group: dict[str, Any], param: Tensor) -> states.Codecs:
+    if param.numel() < group["min_quantized_size"]:
+        return None, None
+    return state_codecs(*(group[name] for name in CODEC_OPTIONS))
+
+
+def _rule(group: dict[str, Any], quantized: bool = True) -> Rule:
+    """How tensors of a group are updated: those that are quantized, or those that are too small to be."""
+    momentum, variance = state_codecs(*(group[name] for name in CODEC_OPTIONS)) if quantized else (None, None)
     floor = group["variance_floor"]
     if floor is None:
         floor = 0.0 if variance is None else group["eps"]
-    beta1, beta2 = group["betas"]
+    beta1, beta2 = map(float, group["betas"])
     return Rule(
         momentum=momentum,
         variance=variance,
@@ -324,37 +540,12 @@ def _rule(group: dict[str, Any]) -> Rule:
         lr=float(group["lr"]),
         beta1=beta1,
         beta2=beta2,
-        eps=group["eps"],
-        weight_decay=group["weight_decay"],
+        eps=float(group["eps"]),
+        weight_decay=float(group["weight_decay"]),
         decoupled=group["decoupled_weight_decay"],
         maximize=group["maximize"],
-        variance_floor=floor,
+        variance_floor=float(floor),
+        floor_first_step=group["floor_first_step"],
         log_offset=group["log_offset"],
+        weight_rounding=group["weight_rounding"],
     )
-
-
-def _make_state(state: dict[str, Any], moment: str, codec: Codec | None, param: Tensor) -> None:
-    if codec is None:
-        state[moment] = torch.zeros(param.shape, dtype=torch.float32, device=param.device)
-    else:
-        state[f"{moment}_codes"], state[f"{moment}_ranges"] = codec.zeros(param.numel(), param.device)
-
-
-def _stored(state: dict[str, Any], moment: str) -> Tensor | Encoded:
-    if moment in state:
-        fp32: Tensor = state[moment]
-        return fp32
-    return Encoded(state[f"{moment}_codes"], state[f"{moment}_ranges"])
-
-
-def _placed(saved: dict[str, Any], param: Tensor, name: object, bits: int) -> dict[str, Any]:
-    """A copy of a saved state on the parameter's device, refused if it belongs to a tensor of another size."""
-    for key, value in saved.items():
-        if not isinstance(value, Tensor) or key.endswith("_ranges"):
-            continue
-        wanted = -(-param.numel() * bits // 8) if key.endswith("_codes") else param.numel()
-        if value.numel() != wanted:
-            raise ValueError(f"state {name!r} has {value.numel()} values in {key!r}, its parameter needs {wanted}")
-    return {
-        key: value.to(param.device, copy=True) if isinstance(value, Tensor) else value for key, value in saved.items()
-    }

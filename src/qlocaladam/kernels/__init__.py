@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from qlocaladam.codecs import Codec, Encoded
@@ -22,6 +21,8 @@ class Work(NamedTuple):
     """1 on the first update."""
     momentum_key: int
     variance_key: int
+    weight_key: int
+    """Streams of stochastic rounding: of the codes, and of a weight of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Rule:
     """Everything that the tensors of one update have in common."""
 
     momentum: Codec | None
-    """None: the state is kept in FP32."""
+    """None: the state is not quantized."""
     variance: Codec | None
     block_size: int
     rounding: str
@@ -41,7 +42,9 @@ class Rule:
     decoupled: bool
     maximize: bool
     variance_floor: float
+    floor_first_step: bool
     log_offset: float
+    weight_rounding: str
 
     def step_size(self, step: int) -> float:
         return self.lr / (1 - self.beta1**step)
@@ -49,9 +52,6 @@ class Rule:
     def root_correction(self, step: int) -> float:
         return float((1 - self.beta2**step) ** 0.5)
 
-
-def dense(tensor: Tensor) -> Tensor:
-    """The tensor itself if it is float32 in logical order, else a copy that is."""
-    if tensor.dtype == torch.float32 and tensor.is_contiguous():
-        return tensor
-    return tensor.to(torch.float32).contiguous()
+    def floor(self, step: int) -> float:
+        """What a variance is read as at least. Before the first step there is nothing to read but zeros."""
+        return self.variance_floor if step > 1 or self.floor_first_step else 0.0

@@ -13,12 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FP32, LINEAR, LOG, DYNAMIC };                  /* kinds of a state */
+enum { FP32, LINEAR, LOG, DYNAMIC, NORMALISED };      /* kinds of a state */
 enum { NEAREST, FLOOR, STOCHASTIC };
+enum { FLOAT32, BFLOAT16, FLOAT16 };                  /* types of parameters and gradients */
 
 typedef struct {
-    float *param;
-    const float *grad;
+    void *param;                                      /* of param_type */
+    const void *grad;                                 /* of grad_type */
     void *momentum;                                   /* float or uint8_t, as its kind says */
     float *momentum_ranges;
     void *variance;
@@ -27,17 +28,22 @@ typedef struct {
     int64_t first_block;                              /* blocks of all tensors before this one */
     float step_size;                                  /* learning rate over the bias correction of momentum */
     float inv_root_correction;                        /* 1 / sqrt(bias correction of variance) */
-    uint32_t momentum_key, variance_key;              /* streams of stochastic rounding */
+    float variance_floor;                             /* what a variance is read as at least */
+    uint32_t momentum_key, variance_key, weight_key;  /* streams of stochastic rounding */
+    int32_t param_type, grad_type;
 } Tensor;
 
 typedef struct {
     int64_t block_size;
+    int64_t padded_size;                              /* blocks are padded to this size, which their range shows; or 0 */
     const float *signed_map, *unsigned_map;           /* the dynamic code */
     int32_t momentum_kind, variance_kind, rounding;
-    int32_t relative;                                 /* momentum is stored divided by the root of its variance */
     int32_t bits;                                     /* of a code: 8, or 4 and two codes to a byte */
+    int32_t stochastic_weights;
     float beta1, beta2, one_minus_beta1, one_minus_beta2;
-    float eps, variance_floor, log_offset;
+    float eps, log_offset;
+    float least_momentum, least_variance;             /* what a narrower range of a block counts as */
+    float variance_padding;                           /* what a block of variances is padded with; momentum: 0 */
     float grad_sign, weight_decay, shrink;            /* shrink: what decoupled decay leaves of a parameter */
 } Settings;
 
@@ -59,6 +65,7 @@ typedef struct {
     const float *map;
     uint32_t key;
     int top;                                          /* the highest code */
+    float least;                                      /* range */
 } Blocks;
 
 #define ROW 1024                                      /* shorter rows pay more for starting loops than they save */
@@ -76,6 +83,9 @@ typedef struct {
         if (b->size == 64 && left >= 64) { n = 64; SIMD for (int i = 0; i < 64; i++) __VA_ARGS__ } \
         else { n = (int)(left < b->size ? left : b->size); SIMD for (int i = 0; i < n; i++) __VA_ARGS__ } \
     }
+
+/* How many floats the range of a block has. */
+static int range_size(int kind) { return kind == DYNAMIC || kind == NORMALISED ? 1 : 2; }
 
 INLINE int32_t bits_of(float x) { int32_t i; memcpy(&i, &x, 4); return i; }
 INLINE float float_of(int32_t i) { float x; memcpy(&x, &i, 4); return x; }
@@ -111,6 +121,80 @@ INLINE uint32_t mix(uint32_t x)
     return x ^ (x >> 16);
 }
 
+/* The noise of stochastic rounding at positions start to start + n: as noise_bits of codecs.py. */
+STAGE void draw(uint32_t key, int64_t start, int n, uint32_t *restrict out)
+{
+    uint32_t lane[64];
+    SIMD for (int i = 0; i < 64; i++) lane[i] = mix((uint32_t)i * 0x9e3779b9u + key);
+    for (int at = 0, m; at < n; at += m) {
+        int from = (int)((start + at) & 63);
+        uint32_t run = mix((uint32_t)((start + at) >> 6) * 0x85ebca6bu + (key ^ 0x5bd1e995u));
+        m = lesser(64 - from, n - at);
+        SIMD for (int i = 0; i < m; i++) out[at + i] = lane[from + i] + run;
+    }
+}
+
+/* Numbers of 16 bits, without the conversions that not every processor has. */
+INLINE float of_bfloat16(uint16_t h) { return float_of((int32_t)((uint32_t)h << 16)); }
+
+INLINE float of_float16(uint16_t h)
+{
+    int32_t magnitude = (h & 0x7fff) << 13, sign = (int32_t)((uint32_t)(h & 0x8000) << 16);
+    float denormal = float_of(magnitude + (113 << 23)) - 0x1p-14f;
+    int32_t normal = magnitude + (112 << 23), infinite = magnitude | INFINITE_BITS;
+    int32_t b = magnitude >= 31 << 23 ? infinite : normal;
+    return float_of((magnitude < 1 << 23 ? bits_of(denormal) : b) | sign);
+}
+
+INLINE uint16_t to_bfloat16(float x)
+{
+    uint32_t b = (uint32_t)bits_of(x);
+    uint32_t rounded = (b + 0x7fff + (b >> 16 & 1)) >> 16, nan = b >> 16 | 0x40;
+    return (uint16_t)((b & 0x7fffffff) > INFINITE_BITS ? nan : rounded);
+}
+
+INLINE uint16_t to_float16(float x)
+{
+    int32_t b = bits_of(x) & 0x7fffffff, sign = (bits_of(x) >> 16) & 0x8000;
+    int32_t normal = (b - (112 << 23) + 0xfff + (b >> 13 & 1)) >> 13;
+    int32_t denormal = bits_of(float_of(b) + 0.5f) - bits_of(0.5f);
+    int32_t huge = b > INFINITE_BITS ? 0x7e00 : 0x7c00;
+    int32_t small = b < 113 << 23 ? denormal : normal;
+    return (uint16_t)((b >= 143 << 23 ? huge : small) | sign);
+}
+
+/* One of the two neighbours of 16 bits, as stochastically_rounded of reference.py. */
+INLINE float rounded_stochastically(float x, uint32_t noise, int type)
+{
+    int32_t b = bits_of(x), magnitude = b & 0x7fffffff, lost = type == BFLOAT16 ? 0xffff : 0x1fff;
+    int32_t drawn = (int32_t)noise & lost, rounded = (int32_t)((uint32_t)b + (uint32_t)drawn) & ~lost;
+    if (type == FLOAT16) {
+        float steps = (float)(int32_t)(float_of(magnitude) * 0x1p24f + (float)drawn * 0x1p-13f) * 0x1p-24f;
+        rounded = magnitude < bits_of(0x1p-14f) ? bits_of(steps) | (b & INT32_MIN) : rounded;
+    }
+    return float_of(magnitude < INFINITE_BITS ? rounded : b);
+}
+
+STAGE void load(const void *from, int type, int64_t first, int n, float *restrict out)
+{
+    const uint16_t *restrict h = (const uint16_t *)from + first;
+    if (type == BFLOAT16) { SIMD for (int i = 0; i < n; i++) out[i] = of_bfloat16(h[i]); }
+    else { SIMD for (int i = 0; i < n; i++) out[i] = of_float16(h[i]); }
+}
+
+STAGE void store(float *restrict x, int n, void *to, int type, int64_t first, int stochastic, uint32_t key,
+                 uint32_t *restrict noise)
+{
+    uint16_t *restrict h = (uint16_t *)to + first;
+    if (stochastic) {
+        draw(key, first, n, noise);
+        if (type == BFLOAT16) { SIMD for (int i = 0; i < n; i++) x[i] = rounded_stochastically(x[i], noise[i], BFLOAT16); }
+        else { SIMD for (int i = 0; i < n; i++) x[i] = rounded_stochastically(x[i], noise[i], FLOAT16); }
+    }
+    if (type == BFLOAT16) { SIMD for (int i = 0; i < n; i++) h[i] = to_bfloat16(x[i]); }
+    else { SIMD for (int i = 0; i < n; i++) h[i] = to_float16(x[i]); }
+}
+
 /* The power of two that keeps a linear block of this range inside float32. */
 INLINE float scale_of(float low, float high)
 {
@@ -128,11 +212,18 @@ INLINE void read_linear(const Blocks *b, LinearBlocks *restrict r)
     SIMD
     for (int j = 0; j < b->blocks; j++) {
         float low = b->ranges[2 * j], high = b->ranges[2 * j + 1], scale = scale_of(low, high);
-        r->high[j] = high;
+        float span = high * scale - low * scale, least = b->least * scale;
+        r->high[j] = low + b->least > high ? low + b->least : high;
         r->low[j] = low * scale;
-        r->step[j] = (high * scale - low * scale) / (float)b->top * (1.0f + 0x1p-21f);
+        r->step[j] = (span < least ? least : span) / (float)b->top * (1.0f + 0x1p-21f);
         r->unscale[j] = 1.0f / scale;
     }
+}
+
+/* Levels on both sides of an exact zero. */
+INLINE void read_normalised(const Blocks *b, LinearBlocks *restrict r)
+{
+    SIMD for (int j = 0; j < b->blocks; j++) r->step[j] = b->ranges[j] / (float)(b->top / 2);
 }
 
 INLINE void read_log(const Blocks *b, float offset, LogBlocks *restrict r)
@@ -140,10 +231,12 @@ INLINE void read_log(const Blocks *b, float offset, LogBlocks *restrict r)
     SIMD
     for (int j = 0; j < b->blocks; j++) {
         float low = log2_of(b->ranges[2 * j] + offset), high = log2_of(b->ranges[2 * j + 1] + offset);
+        int narrow = high - low < b->least;
+        high = narrow ? low + b->least : high;
         int32_t largest = greater(bits_of(low) & 0x7fffffff, bits_of(high) & 0x7fffffff);
         float hair = 0x1p-19f + 0x1p-22f * float_of(largest);
         r->low[j] = bits_of(b->ranges[2 * j]);
-        r->high[j] = bits_of(b->ranges[2 * j + 1]);
+        r->high[j] = narrow ? INFINITE_BITS : bits_of(b->ranges[2 * j + 1]);
         r->base[j] = low - hair;
         r->step[j] = (high - low + 2 * hair) / (float)b->top;
     }
@@ -153,6 +246,11 @@ INLINE float linear_value(const LinearBlocks *r, int j, uint8_t code)
 {
     float x = ((float)code * r->step[j] + r->low[j]) * r->unscale[j];
     return x < r->high[j] ? x : r->high[j];
+}
+
+INLINE float normalised_value(const LinearBlocks *r, int j, int zero, uint8_t code)
+{
+    return (float)(code - zero) * r->step[j];
 }
 
 INLINE float log_value(const LogBlocks *r, int j, uint8_t code, float offset)
@@ -167,6 +265,14 @@ STAGE void decode_linear(const Blocks *b, float *restrict out)
     LinearBlocks r;
     read_linear(b, &r);
     FOR_EACH_BLOCK({ out[at + i] = linear_value(&r, j, codes[at + i]); })
+}
+
+STAGE void decode_normalised(const Blocks *b, float *restrict out)
+{
+    const uint8_t *restrict codes = b->codes;
+    LinearBlocks r;
+    read_normalised(b, &r);
+    FOR_EACH_BLOCK({ out[at + i] = normalised_value(&r, j, b->top / 2, codes[at + i]); })
 }
 
 STAGE void decode_log(const Blocks *b, float offset, float *restrict out)
@@ -225,8 +331,8 @@ STAGE void levels_linear(const Blocks *b, const float *restrict low, const float
     for (int j = 0; j < b->blocks; j++) {
         scale[j] = scale_of(low[j], high[j]);
         base[j] = low[j] * scale[j];
-        float span = high[j] * scale[j] - base[j];
-        per_level[j] = levels_per(span, b->top);
+        float span = high[j] * scale[j] - base[j], least = b->least * scale[j];
+        per_level[j] = levels_per(span < least ? least : span, b->top);
     }
     FOR_EACH_BLOCK({ x[at + i] = (x[at + i] * scale[j] - base[j]) * per_level[j]; })
 }
@@ -239,9 +345,17 @@ STAGE void levels_log(const Blocks *b, const float *restrict low, const float *r
     for (int j = 0; j < b->blocks; j++) {
         base[j] = log2_of(low[j] + offset);
         float span = log2_of(high[j] + offset) - base[j];
-        per_level[j] = levels_per(span, b->top);
+        per_level[j] = levels_per(span < b->least ? b->least : span, b->top);
     }
     FOR_EACH_BLOCK({ x[at + i] = (log2_of(x[at + i] + offset) - base[j]) * per_level[j]; })
+}
+
+STAGE void levels_normalised(const Blocks *b, const float *restrict largest, float *restrict x)
+{
+    float per_level[MOST_BLOCKS], zero = (float)(b->top / 2);
+    SIMD for (int j = 0; j < b->blocks; j++) per_level[j] = levels_per(2.0f * largest[j], b->top);
+    /* Of a block that is not finite the range says so, and the codes are 0. */
+    FOR_EACH_BLOCK({ x[at + i] = largest[j] == largest[j] ? x[at + i] * per_level[j] + zero : 0.0f; })
 }
 
 STAGE void levels_dynamic(const Blocks *b, const float *restrict largest, float *restrict x)
@@ -264,15 +378,13 @@ STAGE void levels_dynamic(const Blocks *b, const float *restrict largest, float 
     })
 }
 
-STAGE void round_levels(const Blocks *b, int rounding, float *restrict x)
+STAGE void round_levels(const Blocks *b, int rounding, float *restrict x, uint32_t *restrict noise)
 {
     uint8_t *restrict codes = b->codes;
     int n = (int)b->count;
     if (rounding == STOCHASTIC) {
-        uint32_t start = (uint32_t)b->first;
-        SIMD
-        for (int i = 0; i < n; i++)
-            x[i] += (float)(int32_t)(mix((start + (uint32_t)i) * 0x9e3779b9u + b->key) >> 8) * 0x1p-24f;
+        draw(b->key, b->first, n, noise);
+        SIMD for (int i = 0; i < n; i++) x[i] += (float)(int32_t)(noise[i] >> 8) * 0x1p-24f;
     }
     float shift = rounding == NEAREST ? 0.5f : 0.0f;
     int32_t top = b->top;
@@ -306,7 +418,7 @@ typedef struct {
 INLINE Adam adam_of(const Tensor *t, const Settings *s)
 {
     return (Adam){s->beta1, s->beta2, s->one_minus_beta1, s->one_minus_beta2, s->eps, s->grad_sign, s->weight_decay,
-                  s->shrink, t->step_size, t->inv_root_correction, (uint32_t)bits_of(s->variance_floor)};
+                  s->shrink, t->step_size, t->inv_root_correction, (uint32_t)bits_of(t->variance_floor)};
 }
 
 /* No weight decay and no sign, which most training is: no instruction need be spent on them. */
@@ -326,91 +438,101 @@ INLINE void adam(Adam a, int plain, int relative, float *restrict p, float g, fl
         *p *= a.shrink;
     }
     mean = a.beta1 * mean + a.rest1 * g;
-    square = a.beta2 * square + a.rest2 * (g * g);
+    square = a.beta2 * square + a.rest2 * g * g;  /* in this order: g * g alone can be infinite */
     float root = __builtin_sqrtf(square);
     *p -= a.step_size * (mean / (root * a.correction + a.eps));
     *m = !relative ? mean : root != 0.0f ? mean / root : 0.0f;
     *v = square;
 }
 
-INLINE void update_as(const Tensor *t, const Settings *s, int plain, int relative, int64_t first, int n,
-                      float *restrict m, float *restrict v)
+INLINE void update_as(const Tensor *t, const Settings *s, int plain, int relative, int n, float *restrict p,
+                      const float *restrict g, float *restrict m, float *restrict v)
 {
-    float *restrict p = t->param + first;
-    const float *restrict g = t->grad + first;
     Adam a = adam_of(t, s);
     SIMD for (int i = 0; i < n; i++) adam(a, plain, relative, p + i, g[i], m + i, v + i);
 }
 
-STAGE void update(const Tensor *t, const Settings *s, int64_t first, int n, float *m, float *v)
+STAGE void update(const Tensor *t, const Settings *s, int n, float *p, const float *g, float *m, float *v)
 {
-    if (s->relative) update_as(t, s, 0, 1, first, n, m, v);
-    else if (is_plain(s)) update_as(t, s, 1, 0, first, n, m, v);
-    else update_as(t, s, 0, 0, first, n, m, v);
+    if (s->momentum_kind == NORMALISED) update_as(t, s, 0, 1, n, p, g, m, v);
+    else if (is_plain(s)) update_as(t, s, 1, 0, n, p, g, m, v);
+    else update_as(t, s, 0, 0, n, p, g, m, v);
 }
 
 /* The arms to be fast: decoding and updating in one loop lets roots and divisions hide behind the exponentials. */
 INLINE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *b, const Blocks *bv, int plain,
-                              int relative, float *restrict m, float *restrict v)
+                              int relative, float *restrict p, const float *restrict g, float *restrict m,
+                              float *restrict v)
 {
-    float *restrict p = t->param + b->first;
-    const float *restrict g = t->grad + b->first;
     const uint8_t *restrict codes_m = b->codes, *restrict codes_v = bv->codes;
     float offset = s->log_offset;
+    int zero = b->top / 2;
     Adam a = adam_of(t, s);
     LinearBlocks rm;
     LogBlocks rv;
-    read_linear(b, &rm);
+    if (relative) read_normalised(b, &rm);
+    else read_linear(b, &rm);
     read_log(bv, offset, &rv);
     FOR_EACH_BLOCK({
-        float mean = linear_value(&rm, j, codes_m[at + i]), square = log_value(&rv, j, codes_v[at + i], offset);
+        float mean = relative ? normalised_value(&rm, j, zero, codes_m[at + i]) : linear_value(&rm, j, codes_m[at + i]);
+        float square = log_value(&rv, j, codes_v[at + i], offset);
         adam(a, plain, relative, p + at + i, g[at + i], &mean, &square);
         m[at + i] = mean;
         v[at + i] = square;
     })
 }
 
-STAGE void step_plain(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *m, float *v)
+STAGE void step_plain(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *p, const float *g,
+                      float *m, float *v)
 {
-    if (s->relative) decode_and_update(t, s, bm, bv, 1, 1, m, v);
-    else decode_and_update(t, s, bm, bv, 1, 0, m, v);
+    if (s->momentum_kind == NORMALISED) decode_and_update(t, s, bm, bv, 1, 1, p, g, m, v);
+    else decode_and_update(t, s, bm, bv, 1, 0, p, g, m, v);
 }
 
-STAGE void step_with_decay(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *m, float *v)
+STAGE void step_with_decay(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *p,
+                           const float *g, float *m, float *v)
 {
-    if (s->relative) decode_and_update(t, s, bm, bv, 0, 1, m, v);
-    else decode_and_update(t, s, bm, bv, 0, 0, m, v);
+    if (s->momentum_kind == NORMALISED) decode_and_update(t, s, bm, bv, 0, 1, p, g, m, v);
+    else decode_and_update(t, s, bm, bv, 0, 0, p, g, m, v);
 }
 
 static void decode(int kind, const Blocks *b, const Settings *s, float *out)
 {
     if (kind == LINEAR) decode_linear(b, out);
     else if (kind == LOG) decode_log(b, s->log_offset, out);
+    else if (kind == NORMALISED) decode_normalised(b, out);
     else decode_dynamic(b, out);
 }
 
-static void encode(int kind, int negative, const Blocks *b, const Settings *s, float *x)
+/* `padding`: what the range of the last block is to include, or NaN. */
+static void encode(int kind, int negative, float padding, const Blocks *b, const Settings *s, float *x, uint32_t *noise)
 {
     float low[MOST_BLOCKS], high[MOST_BLOCKS];
     find_ranges(b, negative, x, low, high);
-    if (kind == DYNAMIC) {
-        for (int j = 0; j < b->blocks; j++) b->ranges[j] = -low[j] > high[j] ? -low[j] : high[j];
-        levels_dynamic(b, b->ranges, x);
+    if (padding < low[b->blocks - 1]) low[b->blocks - 1] = padding;
+    if (padding > high[b->blocks - 1]) high[b->blocks - 1] = padding;
+    if (range_size(kind) == 1) {
+        for (int j = 0; j < b->blocks; j++) {
+            float largest = -low[j] > high[j] ? -low[j] : high[j];
+            b->ranges[j] = kind == NORMALISED && largest < 0x1p-60f ? 0.0f : largest;
+        }
+        if (kind == DYNAMIC) levels_dynamic(b, b->ranges, x);
+        else levels_normalised(b, b->ranges, x);
     } else {
         for (int j = 0; j < b->blocks; j++) b->ranges[2 * j] = low[j], b->ranges[2 * j + 1] = high[j];
         if (kind == LINEAR) levels_linear(b, low, high, x);
         else levels_log(b, low, high, s->log_offset, x);
     }
-    round_levels(b, s->rounding, x);
+    round_levels(b, s->rounding, x, noise);
 }
 
 /* A state's blocks from `block` on, `count` values of them. Codes of 4 bits are unpacked into `scratch`. */
 static Blocks blocks_of(int kind, const Settings *s, void *state, float *ranges, const float *map, uint32_t key,
-                        int64_t block, int64_t count, uint8_t *scratch)
+                        float least, int64_t block, int64_t count, uint8_t *scratch)
 {
     int64_t size = s->block_size, first = block * size;
     Blocks b = {first, count, (int)((count + size - 1) / size), (int)size, (uint8_t *)state + first,
-                ranges + (kind == DYNAMIC ? block : 2 * block), map, key, (1 << s->bits) - 1};
+                ranges + range_size(kind) * block, map, key, (1 << s->bits) - (kind == NORMALISED ? 2 : 1), least};
     if (kind != FP32 && s->bits == 4) {
         unpack((uint8_t *)state + first / 2, count, scratch);
         b.codes = scratch;
@@ -418,16 +540,17 @@ static Blocks blocks_of(int kind, const Settings *s, void *state, float *ranges,
     return b;
 }
 
-/* Blocks in a row, and the bytes of scratch that a thread needs: two rows of floats, two of codes and one to spare. */
+/* Blocks in a row, and what a thread needs of scratch: rows of floats, of noise and of codes with one to spare. */
 static int64_t rows_of(const Settings *s) { return s->block_size < ROW ? ROW / s->block_size : 1; }
-static size_t scratch_of(const Settings *s) { return (size_t)(rows_of(s) * s->block_size) * 10 + 4; }
+static size_t scratch_of(const Settings *s) { return (size_t)(rows_of(s) * s->block_size) * (5 * 4 + 2) + 4; }
 
 static void step_range(const Job *job, int64_t begin, int64_t end, float *scratch)
 {
     const Settings *s = job->settings;
-    int64_t size = s->block_size, row = rows_of(s);
+    int64_t size = s->block_size, row = rows_of(s), length = row * size;
     int kind_m = s->momentum_kind, kind_v = s->variance_kind;
-    uint8_t *codes_m = (uint8_t *)(scratch + 2 * row * size), *codes_v = codes_m + row * size + 2;
+    uint32_t *noise = (uint32_t *)(scratch + 4 * length);
+    uint8_t *codes_m = (uint8_t *)(noise + length), *codes_v = codes_m + length + 2;
     for (const Tensor *t = job->tensors; t < job->tensors + job->count; t++) {
         int64_t blocks = (t->numel + size - 1) / size;
         int64_t from = begin > t->first_block ? begin - t->first_block : 0;
@@ -435,21 +558,31 @@ static void step_range(const Job *job, int64_t begin, int64_t end, float *scratc
         for (int64_t block = from; block < to; block += row) {
             int64_t first = block * size, last = (block + row < to ? block + row : to) * size;
             int64_t n = (last < t->numel ? last : t->numel) - first;
-            Blocks bm = blocks_of(kind_m, s, t->momentum, t->momentum_ranges, s->signed_map, t->momentum_key, block, n, codes_m);
-            Blocks bv = blocks_of(kind_v, s, t->variance, t->variance_ranges, s->unsigned_map, t->variance_key, block, n, codes_v);
+            int padded = s->padded_size && first + n == t->numel && t->numel % s->padded_size;
+            float nothing = float_of(NAN_BITS);
+            Blocks bm = blocks_of(kind_m, s, t->momentum, t->momentum_ranges, s->signed_map, t->momentum_key,
+                                  s->least_momentum, block, n, codes_m);
+            Blocks bv = blocks_of(kind_v, s, t->variance, t->variance_ranges, s->unsigned_map, t->variance_key,
+                                  s->least_variance, block, n, codes_v);
             float *m = kind_m == FP32 ? (float *)t->momentum + first : scratch;
-            float *v = kind_v == FP32 ? (float *)t->variance + first : scratch + row * size;
-            if (kind_m == LINEAR && kind_v == LOG) {
-                (is_plain(s) ? step_plain : step_with_decay)(t, s, &bm, &bv, m, v);
+            float *v = kind_v == FP32 ? (float *)t->variance + first : scratch + length;
+            float *p = t->param_type == FLOAT32 ? (float *)t->param + first : scratch + 2 * length;
+            float *g = t->grad_type == FLOAT32 ? (float *)t->grad + first : scratch + 3 * length;
+            if (t->param_type != FLOAT32) load(t->param, t->param_type, first, (int)n, p);
+            if (t->grad_type != FLOAT32) load(t->grad, t->grad_type, first, (int)n, g);
+            if ((kind_m == LINEAR || kind_m == NORMALISED) && kind_v == LOG) {
+                (is_plain(s) ? step_plain : step_with_decay)(t, s, &bm, &bv, p, g, m, v);
             } else {
                 if (kind_v != FP32) decode(kind_v, &bv, s, v);
                 if (kind_m != FP32) decode(kind_m, &bm, s, m);
-                update(t, s, first, (int)n, m, v);
+                update(t, s, (int)n, p, g, m, v);
             }
-            if (kind_m != FP32) encode(kind_m, 1, &bm, s, m);
-            if (kind_v != FP32) encode(kind_v, 0, &bv, s, v);
+            if (kind_m != FP32) encode(kind_m, 1, padded && kind_m == LINEAR ? 0.0f : nothing, &bm, s, m, noise);
+            if (kind_v != FP32) encode(kind_v, 0, padded && kind_v != DYNAMIC ? s->variance_padding : nothing, &bv, s, v, noise);
             if (kind_m != FP32 && s->bits == 4) pack(codes_m, n, (uint8_t *)t->momentum + first / 2);
             if (kind_v != FP32 && s->bits == 4) pack(codes_v, n, (uint8_t *)t->variance + first / 2);
+            if (t->param_type != FLOAT32)
+                store(p, (int)n, t->param, t->param_type, first, s->stochastic_weights, t->weight_key, noise);
         }
     }
 }

@@ -6,9 +6,11 @@ The library is built when the package is installed, once for each instruction se
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qlocaladam.codecs import ROUNDINGS, Codec, Encoded, dynamic_map
-from qlocaladam.kernels import Rule, Work, dense
+from qlocaladam.codecs import ROUNDINGS, Codec, Encoded, LogCodec, dynamic_map
+from qlocaladam.kernels import Rule, Work
 
 VALUES_PER_THREAD = 2**16
 """Below this, waking another thread costs more than it saves."""
@@ -25,13 +27,17 @@ VALUES_PER_THREAD = 2**16
 PARTS_PER_THREAD = 8
 """Into how many parts a thread's share is cut, so that others can take over from one that is held up."""
 
-KINDS = {"linear": 1, "normalised": 1, "log": 2, "dynamic": 3}
+# What fused.c calls by these numbers.
+KINDS = {"linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
-# The two structures of fused.c.
+# The structures of fused.c.
 TENSOR = np.dtype(
     [(name, np.uintp) for name in ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")]
-    + [("numel", np.int64), ("first_block", np.int64), ("step_size", np.float32), ("root_correction", np.float32)]
-    + [("momentum_key", np.uint32), ("variance_key", np.uint32)],
+    + [(name, np.int64) for name in ("numel", "first_block")]
+    + [(name, np.float32) for name in ("step_size", "inv_root_correction", "variance_floor")]
+    + [(name, np.uint32) for name in ("momentum_key", "variance_key", "weight_key")]
+    + [(name, np.int32) for name in ("param_type", "grad_type")],
     align=True,
 )
 
@@ -39,20 +45,23 @@ TENSOR = np.dtype(
 class Settings(ctypes.Structure):
     _fields_ = (
         ("block_size", ctypes.c_int64),
+        ("padded_size", ctypes.c_int64),
         ("signed_map", ctypes.c_void_p),
         ("unsigned_map", ctypes.c_void_p),
         ("momentum_kind", ctypes.c_int32),
         ("variance_kind", ctypes.c_int32),
         ("rounding", ctypes.c_int32),
-        ("relative", ctypes.c_int32),
         ("bits", ctypes.c_int32),
+        ("stochastic_weights", ctypes.c_int32),
         ("beta1", ctypes.c_float),
         ("beta2", ctypes.c_float),
         ("one_minus_beta1", ctypes.c_float),
         ("one_minus_beta2", ctypes.c_float),
         ("eps", ctypes.c_float),
-        ("variance_floor", ctypes.c_float),
         ("log_offset", ctypes.c_float),
+        ("least_momentum", ctypes.c_float),
+        ("least_variance", ctypes.c_float),
+        ("variance_padding", ctypes.c_float),
         ("grad_sign", ctypes.c_float),
         ("weight_decay", ctypes.c_float),
         ("shrink", ctypes.c_float),
@@ -92,19 +101,53 @@ def _openmp() -> Any:
     return getattr(ctypes.CDLL(None), "GOMP_parallel", None)
 
 
+def reason_against(tensor: Tensor) -> str | None:
+    """Why the kernel cannot be given the memory of this tensor; None if it can."""
+    if library() is None:
+        return "was not built: install the package where a C compiler is, or use 'reference'"
+    if tensor.device.type != "cpu":
+        return f"runs on the CPU, got a tensor on {tensor.device}; use 'auto'"
+    # Subclasses that handle operations themselves (FakeTensor, quantized weights) need not have any memory.
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__ or tensor.is_neg():
+        return f"takes plain tensors, got one of {type(tensor).__name__}; use 'auto'"
+    if tensor.dtype not in TYPES:
+        return f"updates float32, bfloat16 and float16, got a tensor of {tensor.dtype}; use 'auto'"
+    return None
+
+
 def update(work: Sequence[Work], rule: Rule) -> None:
+    """Update tensors for which there is no reason against it."""
+    # Parameters that share memory are updated one after the other, as torch does it.
+    for batch in [[one] for one in work] if _overlap(work) else [work]:
+        _update(batch, rule)
+
+
+def _overlap(work: Sequence[Work]) -> bool:
+    """Whether the memory of two parameters may be the same; an interval is taken for used as a whole."""
+    ends = []
+    for one in work:
+        reach = sum((size - 1) * stride for size, stride in zip(one.param.shape, one.param.stride(), strict=True))
+        if one.param.numel():
+            start = one.param.data_ptr()
+            ends.append((start, start + (reach + 1) * one.param.element_size()))
+    ends.sort()
+    return any(end > start for (_, end), (start, _) in pairwise(ends))
+
+
+def _update(work: Sequence[Work], rule: Rule) -> None:
     rows, copies, first_block, values = [], [], 0, 0
     # A block longer than every tensor is as long as the longest: scratch is never longer than a tensor.
     size = min(rule.block_size, max(2, *(one.param.numel() for one in work)))
     for one in work:
-        param, grad = dense(one.param), dense(one.grad)
+        param, grad = one.param.contiguous(), one.grad.contiguous()
         copies.append((one.param, param, grad))
         numel = param.numel()
+        states = (*_pointers(one.momentum, rule.momentum, numel), *_pointers(one.variance, rule.variance, numel))
         rows.append(
             (
-                *(param.data_ptr(), grad.data_ptr(), *_pointers(one.momentum), *_pointers(one.variance)),
-                *(numel, first_block, rule.step_size(one.step), 1 / rule.root_correction(one.step)),
-                *(one.momentum_key, one.variance_key),
+                *(param.data_ptr(), grad.data_ptr(), *states, numel, first_block),
+                *(rule.step_size(one.step), 1 / rule.root_correction(one.step), rule.floor(one.step)),
+                *(one.momentum_key, one.variance_key, one.weight_key, TYPES[param.dtype], TYPES[grad.dtype]),
             )
         )
         first_block += -(-numel // size)
@@ -132,10 +175,24 @@ def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> Non
         raise MemoryError("the fused kernel could not allocate its scratch rows")
 
 
-def _pointers(state: Tensor | Encoded) -> tuple[int, int]:
-    if isinstance(state, Encoded):
-        return state.codes.data_ptr(), state.ranges.data_ptr()
-    return state.data_ptr(), 0
+def _pointers(state: Tensor | Encoded, codec: Codec | None, numel: int) -> tuple[int, int]:
+    """Where a moment is stored. Raises RuntimeError for memory that is not what the kernel takes it for."""
+    if codec is None or isinstance(state, Tensor):
+        assert isinstance(state, Tensor)
+        _check(state, torch.float32, numel)
+        return state.data_ptr(), 0
+    _check(state.codes, torch.uint8, codec.code_bytes(numel))
+    _check(state.ranges, torch.float32, codec.range_size * codec.blocks(numel))
+    return state.codes.data_ptr(), state.ranges.data_ptr()
+
+
+def _check(tensor: Tensor, dtype: torch.dtype, numel: int) -> None:
+    plain = tensor.device.type == "cpu" and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
+    if not plain or tensor.dtype != dtype or tensor.numel() != numel or not tensor.is_contiguous():
+        raise RuntimeError(
+            f"the optimizer's state must be {numel} contiguous values of {dtype} on the CPU, got "
+            f"{tensor.numel()} of {tensor.dtype} on {tensor.device}: was the parameter or its state replaced?"
+        )
 
 
 def _kind(codec: Codec | None) -> int:
@@ -144,22 +201,28 @@ def _kind(codec: Codec | None) -> int:
 
 def _settings(rule: Rule, block_size: int) -> Settings:
     decoupled_decay = rule.weight_decay if rule.decoupled else 0.0
+    codecs = [codec for codec in (rule.momentum, rule.variance) if codec]
+    least = [codec.least_range if codec else 0.0 for codec in (rule.momentum, rule.variance)]
+    if isinstance(rule.variance, LogCodec):
+        least[1] /= math.log(2)
     return Settings(
         block_size,
+        rule.block_size if any(codec.pad_blocks for codec in codecs) else 0,
         dynamic_map(signed=True).data_ptr(),
         dynamic_map(signed=False).data_ptr(),
         _kind(rule.momentum),
         _kind(rule.variance),
         ROUNDINGS.index(rule.rounding),
-        rule.momentum is not None and rule.momentum.relative,
-        next((codec.bits for codec in (rule.momentum, rule.variance) if codec), 8),
+        codecs[0].bits if codecs else 8,
+        rule.weight_rounding == "stochastic",
         rule.beta1,
         rule.beta2,
         1 - rule.beta1,
         1 - rule.beta2,
         rule.eps,
-        rule.variance_floor,
         rule.log_offset,
+        *least,
+        rule.variance.padding if rule.variance else 0.0,
         -1.0 if rule.maximize else 1.0,
         rule.weight_decay - decoupled_decay,
         1 - rule.lr * decoupled_decay,

@@ -1,0 +1,234 @@
+"""What the optimizer keeps for one parameter: made, read, checked when it is loaded, and exchanged with torch's Adam.
+
+A quantized moment is two entries, `<moment>_codes` and `<moment>_ranges`; one that is not is one entry, `<moment>`, in
+FP32 (float64 for a parameter of that type). `step` counts the updates.
+
+The states of a sharded parameter (a DTensor, as FSDP2 makes them) are DTensors too. Blocks do not cross from one shard
+to another, so every shard has codes and ranges of its own, as long as those of the largest shard, and `shards` says how
+the parameter was cut: blocks that were cut in another way cannot be read.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qlocaladam.codecs import Codec, Encoded
+
+MOMENTS = ("momentum", "variance")
+ADAM_NAMES = {"momentum": "exp_avg", "variance": "exp_avg_sq"}
+
+Codecs = tuple[Codec | None, Codec | None]
+State = dict[str, Any]
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether it is a DTensor. None can exist before somebody has imported their module, which is slow to import."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a sharded tensor; any other tensor itself."""
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def local_grad(param: Tensor, grad: Tensor) -> Tensor:
+    """This process's part of a gradient, cut like its parameter."""
+    if is_sharded(param) and is_sharded(grad) and grad.placements != param.placements:  # type: ignore[attr-defined]
+        grad = grad.redistribute(placements=param.placements)  # type: ignore[attr-defined]
+    return local(grad)
+
+
+def refuse_unsummed(param: Tensor) -> None:
+    if is_sharded(param) and any(place.is_partial() for place in param.placements):  # type: ignore[attr-defined]
+        raise ValueError(f"QLocalAdam needs parameters whose shards are whole, got one with placements {_cut(param)}")
+
+
+def _cut(param: Tensor) -> str:
+    return f"{tuple(param.device_mesh.shape)} {param.placements}"  # type: ignore[attr-defined]
+
+
+def _largest_shard(param: Tensor) -> int:
+    sizes = list(param.shape)
+    for place, processes in zip(param.placements, param.device_mesh.shape, strict=True):  # type: ignore[attr-defined]
+        if place.is_shard():
+            sizes[place.dim] = -(-sizes[place.dim] // processes)
+    return torch.Size(sizes).numel()
+
+
+def _spread(part: Tensor, param: Tensor) -> Tensor:
+    """The DTensor of which every process that has a shard of the parameter holds an equally long part."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    placements = [Shard(0) if place.is_shard() else Replicate() for place in param.placements]  # type: ignore[attr-defined]
+    return DTensor.from_local(part, param.device_mesh, placements, run_check=False)  # type: ignore[attr-defined]
+
+
+def _full_precision(param: Tensor) -> torch.dtype:
+    return torch.float64 if param.dtype == torch.float64 else torch.float32
+
+
+def new_state(param: Tensor, codecs: Codecs) -> State:
+    """The state before the first step: zeros."""
+    state: State = {"step": 0}
+    sharded = is_sharded(param)
+    for moment, codec in zip(MOMENTS, codecs, strict=True):
+        if codec is None:
+            like = torch.zeros_like(param, dtype=_full_precision(param), memory_format=torch.contiguous_format)
+            state[moment] = like.detach()
+            continue
+        parts = codec.zeros(_largest_shard(param) if sharded else param.numel(), param.device)
+        for kind, part in parts._asdict().items():
+            state[f"{moment}_{kind}"] = _spread(part, param) if sharded else part
+    return state | {"shards": _cut(param)} if sharded else state
+
+
+def stored(state: State, moment: str, codec: Codec | None, param: Tensor) -> Tensor | Encoded:
+    """A moment as it is stored for this process's part of the parameter."""
+    if (moment if codec is None else f"{moment}_codes") not in state:
+        raise RuntimeError(
+            f"the state of a parameter of {param.numel()} values has another form: was its data replaced?"
+        )
+    if codec is None:
+        return local(state[moment])
+    codes, ranges, numel = local(state[f"{moment}_codes"]), local(state[f"{moment}_ranges"]), local(param).numel()
+    if is_sharded(param):  # without what only a longer shard fills
+        codes, ranges = codes[: codec.code_bytes(numel)], ranges[: codec.blocks(numel)]
+    return Encoded(codes, ranges)
+
+
+def checked(saved: State, param: Tensor, codecs: Codecs, name: object) -> State:
+    """A copy of a saved state on the parameter's device. Raises ValueError for one that the parameter cannot have."""
+    with torch.no_grad():
+        wanted = new_state(_without_data(param), codecs)
+    if missing := wanted.keys() - saved.keys():
+        raise ValueError(f"the state of parameter {name!r} has no {_listed(missing)}")
+    if unknown := saved.keys() - wanted.keys():
+        raise ValueError(f"the state of parameter {name!r} has {_listed(unknown)}, which none has here")
+    if "shards" in wanted and saved["shards"] != wanted["shards"]:
+        raise ValueError(
+            f"the state of parameter {name!r} was sharded as {saved['shards']}, the parameter is sharded as "
+            f"{wanted['shards']}; quantized states cannot be cut anew: export with adam_state_dict() and load that"
+        )
+    placed: State = {}
+    for key, value in saved.items():
+        if key == "step":
+            placed[key] = _whole_step(value, name)
+        elif key == "shards":
+            placed[key] = value
+        else:
+            _refuse_unlike(value, wanted[key], key, name)
+            # A copy in logical order: compiled code takes nothing else.
+            placed[key] = value.detach().to(param.device, copy=True, memory_format=torch.contiguous_format)
+    return placed
+
+
+def _without_data(param: Tensor) -> Tensor:
+    """Of the same shape, type and cut, to make states of that take no memory."""
+    return param if is_sharded(param) else torch.empty_like(param, device="meta", memory_format=torch.contiguous_format)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(repr(name) for name in sorted(names, key=str))
+
+
+def _whole_step(value: Any, name: object) -> int:
+    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    whole = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+    if not whole or number < 0 or number != int(number):
+        raise ValueError(f"the state of parameter {name!r} has step={value!r}; it must be a whole number of at least 0")
+    return int(number)
+
+
+def _refuse_unlike(value: Any, wanted: Tensor, key: str, name: object) -> None:
+    def of(tensor: Tensor) -> str:
+        shape = " x ".join(map(str, tensor.shape)) or "a single value"
+        return f"{'sharded ' if is_sharded(tensor) else ''}{tensor.dtype} of {shape}"
+
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        raise ValueError(f"the state of parameter {name!r} has {type(value).__name__} in {key!r}, not a dense tensor")
+    if of(value) != of(wanted) or local(value).shape != local(wanted).shape:
+        raise ValueError(
+            f"the state of parameter {name!r} has {of(value)} in {key!r}; the parameter needs {of(wanted)}"
+        )
+
+
+def is_adam(saved: State) -> bool:
+    """Whether it is the state of a parameter as torch.optim.Adam and AdamW keep it."""
+    return "exp_avg" in saved
+
+
+def from_adam(saved: State, param: Tensor, codecs: Codecs, name: object) -> State:
+    """The state that torch.optim.Adam kept for a parameter, stored as ours."""
+    if unknown := saved.keys() - {"step", *ADAM_NAMES.values()}:
+        raise ValueError(
+            f"the state of parameter {name!r} has {_listed(unknown)}, which QLocalAdam cannot continue with"
+        )
+    with torch.no_grad():
+        wanted = new_state(param, codecs)
+        moments = {}
+        for moment, theirs in ADAM_NAMES.items():
+            value = saved.get(theirs)
+            if not isinstance(value, Tensor) or value.shape != param.shape or not value.is_floating_point():
+                got = f"{value.dtype} of {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(
+                    f"the state of parameter {name!r} has {got} in {theirs!r}; the parameter needs floating-point "
+                    f"numbers of {tuple(param.shape)}"
+                )
+            if is_sharded(value) != is_sharded(param):
+                raise ValueError(
+                    f"the state of parameter {name!r} must be sharded like it in {theirs!r}, or not at all"
+                )
+            moments[moment] = local(value).detach().to(param.device, _full_precision(param))
+        first = codecs[0]
+        if first is not None and first.relative:
+            root = moments["variance"].sqrt()
+            moments["momentum"] = torch.where(root == 0, 0.0, moments["momentum"] / root)
+        for (moment, values), codec in zip(moments.items(), codecs, strict=True):
+            target = stored(wanted, moment, codec, param)
+            if isinstance(target, Encoded) and codec is not None:
+                for part, encoded in zip(target, replace(codec, rounding="nearest").encode(values), strict=True):
+                    part.copy_(encoded)
+            elif isinstance(target, Tensor):
+                target.copy_(values)
+    wanted["step"] = _whole_step(saved.get("step"), name)
+    return wanted
+
+
+def to_adam(state: State, param: Tensor, codecs: Codecs) -> State:
+    """The state as torch.optim.Adam keeps it, with moments as numbers."""
+    with torch.no_grad():
+        moments = {}
+        for moment, codec in zip(MOMENTS, codecs, strict=True):
+            kept = stored(state, moment, codec, param)
+            numel = local(param).numel()
+            values = codec.decode(kept, numel) if codec is not None and isinstance(kept, Encoded) else kept
+            assert isinstance(values, Tensor)
+            moments[moment] = values.reshape(local(param).shape).clone()
+        first = codecs[0]
+        if first is not None and first.relative:
+            moments["momentum"] *= moments["variance"].sqrt()
+    exported: State = {"step": torch.tensor(float(state["step"]), dtype=torch.float32)}
+    for moment, theirs in ADAM_NAMES.items():
+        values = moments[moment]
+        exported[theirs] = _like_parameter(values, param) if is_sharded(param) else values
+    return exported
+
+
+def _like_parameter(part: Tensor, param: Tensor) -> Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        part,
+        param.device_mesh,  # type: ignore[attr-defined]
+        param.placements,  # type: ignore[attr-defined]
+        run_check=False,
+        shape=param.shape,
+        stride=param.stride(),
+    )
