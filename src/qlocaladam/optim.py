@@ -314,6 +314,17 @@ class QLocalAdam(Optimizer):
             work.setdefault((_kernel(group["backend"], own, grad), rule), {})[param] = one
         return work
 
+    def state_dict(self) -> dict[str, Any]:
+        """As of any torch optimizer; refused for parameters of FullyShardedDataParallel, which cannot gather codes."""
+        for group in self.param_groups:
+            quantized = any(codec is not None for codec in state_codecs(*(group[name] for name in CODEC_OPTIONS)))
+            if quantized and any(hasattr(param, "_fsdp_flattened") for param in group["params"]):
+                raise NotImplementedError(
+                    "FullyShardedDataParallel (FSDP1) gathers states by the shapes of their parameters, which codes do "
+                    "not have; use fully_shard (FSDP2), or pass optim_state_dict=optimizer.adam_state_dict()"
+                )
+        return super().state_dict()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state made with the same settings, bit for bit, or the state of a torch.optim.Adam or AdamW.
 
@@ -393,7 +404,7 @@ class QLocalAdam(Optimizer):
         Also the way to change settings, or the number of processes of FSDP2, in the middle: `load_state_dict` of an
         optimizer with other settings takes it.
         """
-        packed = self.state_dict()
+        packed = super().state_dict()
         params = {
             name: (param, own)
             for group, own in zip(packed["param_groups"], self.param_groups, strict=True)
@@ -402,6 +413,7 @@ class QLocalAdam(Optimizer):
         state = {
             name: states.to_adam(kept, params[name][0], _codecs(params[name][1], params[name][0]))
             for name, kept in packed["state"].items()
+            if kept
         }
         ours = {*SETTINGS, "backend"}
         groups = [{k: v for k, v in group.items() if k not in ours} for group in packed["param_groups"]]
@@ -419,7 +431,7 @@ class QLocalAdam(Optimizer):
         for group in self.param_groups:
             names = group.get("param_names", [f"param{index + i}" for i in range(len(group["params"]))])
             for name, param in zip(names, group["params"], strict=True):
-                if param not in self.state:
+                if not self.state.get(param):
                     continue
                 numel = states.local(param).numel()
                 for moment, codec in zip(states.MOMENTS, _codecs(group, param), strict=True):
@@ -485,6 +497,8 @@ def _refuse_parameter(param: Tensor) -> None:
         raise ValueError(f"QLocalAdam updates real parameters only, got one of {param.dtype}")
     if param.layout != torch.strided:
         raise ValueError(f"QLocalAdam updates dense parameters only, got one of layout {param.layout}")
+    if any(size > 1 and stride == 0 for size, stride in zip(param.shape, param.stride(), strict=True)):
+        raise ValueError(f"QLocalAdam needs a place in memory for each value, got an expanded tensor of {param.shape}")
     states.refuse_unsummed(param)
 
 

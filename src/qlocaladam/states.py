@@ -4,8 +4,8 @@ A quantized moment is two entries, `<moment>_codes` and `<moment>_ranges`; one t
 FP32 (float64 for a parameter of that type). `step` counts the updates.
 
 The states of a sharded parameter (a DTensor, as FSDP2 makes them) are DTensors too. Blocks do not cross from one shard
-to another, so every shard has codes and ranges of its own, as long as those of the largest shard, and `shards` says how
-the parameter was cut: blocks that were cut in another way cannot be read.
+to another, so every shard has codes and ranges of its own, as long as those of the largest shard. How the parameter was
+cut is part of the entries' names: blocks that were cut in another way cannot be read, and so they are not found.
 """
 
 from __future__ import annotations
@@ -47,11 +47,18 @@ def local_grad(param: Tensor, grad: Tensor) -> Tensor:
 
 def refuse_unsummed(param: Tensor) -> None:
     if is_sharded(param) and any(place.is_partial() for place in param.placements):  # type: ignore[attr-defined]
-        raise ValueError(f"QLocalAdam needs parameters whose shards are whole, got one with placements {_cut(param)}")
+        raise ValueError(
+            f"QLocalAdam needs parameters whose shards are whole, got one with placements {param.placements}"  # type: ignore[attr-defined]
+        )
 
 
-def _cut(param: Tensor) -> str:
-    return f"{tuple(param.device_mesh.shape)} {param.placements}"  # type: ignore[attr-defined]
+def _entries(moment: str, param: Tensor) -> tuple[str, str]:
+    """The names of a quantized moment's codes and ranges."""
+    cut = ""
+    if is_sharded(param):
+        places = zip(param.placements, param.device_mesh.shape, strict=True)  # type: ignore[attr-defined]
+        cut = "".join(f"_cut_in_{processes}_at_dim_{place.dim}" for place, processes in places if place.is_shard())
+    return f"{moment}_codes{cut}", f"{moment}_ranges{cut}"
 
 
 def _largest_shard(param: Tensor) -> int:
@@ -77,27 +84,27 @@ def _full_precision(param: Tensor) -> torch.dtype:
 def new_state(param: Tensor, codecs: Codecs) -> State:
     """The state before the first step: zeros."""
     state: State = {"step": 0}
-    sharded = is_sharded(param)
     for moment, codec in zip(MOMENTS, codecs, strict=True):
         if codec is None:
             like = torch.zeros_like(param, dtype=_full_precision(param), memory_format=torch.contiguous_format)
             state[moment] = like.detach()
             continue
-        parts = codec.zeros(_largest_shard(param) if sharded else param.numel(), param.device)
-        for kind, part in parts._asdict().items():
-            state[f"{moment}_{kind}"] = _spread(part, param) if sharded else part
-    return state | {"shards": _cut(param)} if sharded else state
+        parts = codec.zeros(_largest_shard(param) if is_sharded(param) else param.numel(), param.device)
+        for entry, part in zip(_entries(moment, param), parts, strict=True):
+            state[entry] = _spread(part, param) if is_sharded(param) else part
+    return state
 
 
 def stored(state: State, moment: str, codec: Codec | None, param: Tensor) -> Tensor | Encoded:
     """A moment as it is stored for this process's part of the parameter."""
-    if (moment if codec is None else f"{moment}_codes") not in state:
+    entries = (moment,) if codec is None else _entries(moment, param)
+    if not all(entry in state for entry in entries):
         raise RuntimeError(
             f"the state of a parameter of {param.numel()} values has another form: was its data replaced?"
         )
     if codec is None:
         return local(state[moment])
-    codes, ranges, numel = local(state[f"{moment}_codes"]), local(state[f"{moment}_ranges"]), local(param).numel()
+    (codes, ranges), numel = (local(state[entry]) for entry in entries), local(param).numel()
     if is_sharded(param):  # without what only a longer shard fills
         codes, ranges = codes[: codec.code_bytes(numel)], ranges[: codec.blocks(numel)]
     return Encoded(codes, ranges)
@@ -108,20 +115,17 @@ def checked(saved: State, param: Tensor, codecs: Codecs, name: object) -> State:
     with torch.no_grad():
         wanted = new_state(_without_data(param), codecs)
     if missing := wanted.keys() - saved.keys():
-        raise ValueError(f"the state of parameter {name!r} has no {_listed(missing)}")
+        cut = any("_cut_in_" in key for key in (*missing, *saved))
+        raise ValueError(
+            f"the state of parameter {name!r} has no {_listed(missing)}"
+            + cut * ": quantized states cannot be sharded anew; save adam_state_dict() and load that"
+        )
     if unknown := saved.keys() - wanted.keys():
         raise ValueError(f"the state of parameter {name!r} has {_listed(unknown)}, which none has here")
-    if "shards" in wanted and saved["shards"] != wanted["shards"]:
-        raise ValueError(
-            f"the state of parameter {name!r} was sharded as {saved['shards']}, the parameter is sharded as "
-            f"{wanted['shards']}; quantized states cannot be cut anew: export with adam_state_dict() and load that"
-        )
     placed: State = {}
     for key, value in saved.items():
         if key == "step":
             placed[key] = _whole_step(value, name)
-        elif key == "shards":
-            placed[key] = value
         else:
             _refuse_unlike(value, wanted[key], key, name)
             # A copy in logical order: compiled code takes nothing else.
