@@ -43,7 +43,7 @@ def test_held_bytes_are_those_of_a_report():
     param = torch.ones(1000, requires_grad=True)
     optimizer = QLocalAdam([param], **ARMS["normalised-4bit"])
     stepped(optimizer, param, 1)
-    assert held_bytes(optimizer) == optimizer.memory_report().total == 2 * (500 + 8 * 16)
+    assert held_bytes(optimizer) == optimizer.memory_report().total == 2 * 500 + (4 + 8) * 16
 
 
 def test_the_paper_sized_memory_of_a_peer_is_not_claimed():

@@ -20,7 +20,7 @@ def test_a_dry_run_shows_the_41_runs_of_the_paper_at_every_scale(project, scale)
 
 
 def test_control_arms_are_one_key_away(project):
-    assert project.planned("--config", "controls=true")["training_run"] == 41 + 82
+    assert project.planned("--config", "controls=true")["training_run"] == 41 + 112
 
 
 def test_what_goes_beyond_the_paper_is_one_key_away(project):

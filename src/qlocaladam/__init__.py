@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qlocaladam.memory import MemoryReport, optimizer_bytes
     from qlocaladam.optim import ARMS, Adam4bit, Adam8bit, QLocalAdam, state_codecs
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "ARMS",
     "Adam4bit",
