@@ -3,7 +3,7 @@
 PYTHON ?= python3
 CORES ?= all
 BIN := .venv/bin
-KERNEL := src/qlocaladam/kernels/fused.c
+KERNEL := $(wildcard src/qlocaladam/kernels/*.[ch])
 
 .PHONY: help test reproduce benchmark lint format clean
 

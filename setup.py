@@ -24,6 +24,7 @@ setup(
         Extension(
             f"qlocaladam.kernels._fused_{name}",
             ["src/qlocaladam/kernels/fused.c"],
+            depends=[f"src/qlocaladam/kernels/{name}.h" for name in ("fast", "fast_plain", "fast_avx512")],
             extra_compile_args=FLAGS + march,
             # Without a compiler the package still installs, and runs on its reference kernel.
             optional=True,

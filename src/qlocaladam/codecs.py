@@ -61,8 +61,11 @@ def noise_bits(key: int, first: int, count: int, device: torch.device | None = N
 
 
 def uniform_noise(key: int, first: int, count: int, device: torch.device | None = None) -> Tensor:
-    """Numbers in [0, 1) that depend on nothing but the key and the position: entries first to first + count."""
-    return (noise_bits(key, first, count, device) >> 8).to(torch.float32) * 2.0**-24
+    """Numbers in [0, 1) that depend on nothing but the key and the position: entries first to first + count.
+
+    Of 16 bits: with so few, a whole level plus such a number is exact, and a level that is exact stays what it is.
+    """
+    return (noise_bits(key, first, count, device) >> 16).to(torch.float32) * 2.0**-16
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, overload
 
 import torch
@@ -26,7 +26,6 @@ from qlocaladam.codecs import (
     UnsignedDynamicCodec,
 )
 from qlocaladam.kernels import Rule, Work, fused, reference
-from qlocaladam.keys import stream_key
 from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_bytes
 
 NORMALISED: dict[str, Any] = {
@@ -209,6 +208,9 @@ class QLocalAdam(Optimizer):
     parameters of that one block are NaN: damage is seen, and does not spread to other blocks.
     """
 
+    _kept: dict[int, fused.Kept]
+    """What the steps of a group can use again, by the group's number."""
+
     def __init__(
         self,
         params: Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]],
@@ -240,9 +242,11 @@ class QLocalAdam(Optimizer):
         backend: str = "auto",
     ) -> None:
         defaults = {name: value for name, value in locals().items() if name not in ("self", "params", "__class__")}
+        self._kept = {}
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._kept = {}
         super().__setstate__(state)
         for group in self.param_groups:  # of an optimizer that was pickled before an option existed
             for name, value in BEFORE.items():
@@ -251,6 +255,7 @@ class QLocalAdam(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if isinstance(param_group, dict):  # torch says what is wrong with anything else
             _check_options({**self.defaults, **param_group})
+        self._kept = {}
         super().add_param_group(param_group)
         try:
             for param in self.param_groups[-1]["params"]:
@@ -272,34 +277,48 @@ class QLocalAdam(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        gradients = [_gradients(group) for group in self.param_groups]  # all of them are checked before any is used
+        # Every gradient is looked at before any is used.
+        kept = [self._kept.get(number) for number in range(len(self.param_groups))]
+        fits = [
+            one is not None and group["backend"] != "reference" and one.take(group["params"], self.state)
+            for one, group in zip(kept, self.param_groups, strict=True)
+        ]
+        gradients = [{} if fit else _gradients(group) for fit, group in zip(fits, self.param_groups, strict=True)]
         first = 0
-        for group, given in zip(self.param_groups, gradients, strict=True):
-            for (kernel, rule), work in self._work(group, given, first).items():
-                kernel(list(work.values()), rule)
-                for param, one in work.items():
-                    self.state[param]["step"] = one.step
+        for number, group in enumerate(self.param_groups):
+            one = kept[number]
+            if one is None or not fits[number] or not one.run(partial(_rule, group)):
+                self._kept.pop(number, None)
+                self._update(number, group, gradients[number] or _gradients(group), first)
             first += len(group["params"])
         return loss
 
-    def _work(
-        self, group: dict[str, Any], gradients: dict[int, Tensor], first: int
-    ) -> dict[tuple[Callable[..., None], Rule], dict[Tensor, Work]]:
-        """The tensors of a group to update, by what does it and how. `first` numbers the group's parameters."""
-        work: dict[tuple[Callable[..., None], Rule], dict[Tensor, Work]] = {}
+    def _update(self, number: int, group: dict[str, Any], gradients: dict[int, Tensor], first: int) -> None:
+        """Update the parameters of a group. `first` numbers them."""
         rules = {quantized: _rule(group, quantized) for quantized in (False, True)}
+        batches = self._work(group, gradients, first, rules)
+        for (kernel, quantized), work in batches.items():
+            kernel(list(work.values()), rules[quantized])
+            for param, one in work.items():
+                self.state[param]["step"] = one.step
+        if batches and all(kernel is fused.update for kernel, _ in batches):
+            work_of = {quantized: list(work.values()) for (_, quantized), work in batches.items()}
+            if fused.Kept.can_be(group["params"], [one for work in work_of.values() for one in work]):
+                self._kept[number] = fused.Kept(group["params"], self.state, work_of, rules)
+
+    def _work(
+        self, group: dict[str, Any], gradients: dict[int, Tensor], first: int, rules: dict[bool, Rule]
+    ) -> dict[tuple[Callable[..., None], bool], dict[Tensor, Work]]:
+        """The tensors of a group to update, by what does it and whether they are quantized."""
+        work: dict[tuple[Callable[..., None], bool], dict[Tensor, Work]] = {}
         for index, grad in gradients.items():
             param = group["params"][index]
-            rule = rules[param.numel() >= group["min_quantized_size"]]
+            quantized = param.numel() >= group["min_quantized_size"]
+            rule = rules[quantized]
             state = self.state[param]
             if not state:
                 state.update(states.new_state(param, (rule.momentum, rule.variance)))
             step = state["step"] + 1
-            of_codes, of_weights = rule.rounding == "stochastic", rule.weight_rounding == "stochastic"
-            momentum_key, variance_key, weight_key = (
-                stream_key(group["seed"], step, first + index, use) if drawn else 0
-                for use, drawn in enumerate((of_codes, of_codes, of_weights))
-            )
             own = states.local(param)
             one = Work(
                 own,
@@ -307,11 +326,9 @@ class QLocalAdam(Optimizer):
                 states.stored(state, "momentum", rule.momentum, param),
                 states.stored(state, "variance", rule.variance, param),
                 step,
-                momentum_key,
-                variance_key,
-                weight_key,
+                first + index,
             )
-            work.setdefault((_kernel(group["backend"], own, grad), rule), {})[param] = one
+            work.setdefault((_kernel(group["backend"], own, grad), quantized), {})[param] = one
         return work
 
     def state_dict(self) -> dict[str, Any]:
@@ -341,6 +358,7 @@ class QLocalAdam(Optimizer):
             return {**given, "param_groups": groups, "state": {}}
 
         def put(_: Optimizer) -> None:
+            self._kept = {}
             self.state.update(loaded)
 
         hooks = (
@@ -562,4 +580,5 @@ def _rule(group: dict[str, Any], quantized: bool = True) -> Rule:
         floor_first_step=group["floor_first_step"],
         log_offset=group["log_offset"],
         weight_rounding=group["weight_rounding"],
+        seed=group["seed"],
     )

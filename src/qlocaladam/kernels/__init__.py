@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from qlocaladam.codecs import Codec, Encoded
+from qlocaladam.keys import stream_key
 
 
 class Work(NamedTuple):
@@ -19,10 +20,8 @@ class Work(NamedTuple):
     variance: Tensor | Encoded
     step: int
     """1 on the first update."""
-    momentum_key: int
-    variance_key: int
-    weight_key: int
-    """Streams of stochastic rounding: of the codes, and of a weight of 16 bits."""
+    number: int
+    """Of the tensor among all of the optimizer: stochastic rounding draws for each of them apart."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,11 @@ class Rule:
     floor_first_step: bool
     log_offset: float
     weight_rounding: str
+    seed: int
+
+    def key(self, work: Work, use: int) -> int:
+        """The stream that stochastic rounding draws from: of momentum (0), of variance (1), of the weight (2)."""
+        return stream_key(self.seed, work.step, work.number, use)
 
     def step_size(self, step: int) -> float:
         return self.lr / (1 - self.beta1**step)

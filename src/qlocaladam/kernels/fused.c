@@ -29,17 +29,26 @@ typedef struct {
     float step_size;                                  /* learning rate over the bias correction of momentum */
     float inv_root_correction;                        /* 1 / sqrt(bias correction of variance) */
     float variance_floor;                             /* what a variance is read as at least */
-    uint32_t momentum_key, variance_key, weight_key;  /* streams of stochastic rounding */
+    uint32_t step, index;                             /* of the update and of the tensor: they name its noise */
     int32_t param_type, grad_type;
 } Tensor;
+
+/* The values of the dynamic code, what lies in the middle between neighbours, and how many middles lie below each cell
+ * of numbers with the same sign, exponent and first 7 bits. No cell has more than one middle in it. */
+#define CELLS 3073                                    /* of each sign, from 2^-24 to 1 */
+typedef struct {
+    float map[256], middle[256];
+    int32_t below[2 * CELLS];
+} Dynamic;
 
 typedef struct {
     int64_t block_size;
     int64_t padded_size;                              /* blocks are padded to this size, which their range shows; or 0 */
-    const float *signed_map, *unsigned_map;           /* the dynamic code */
+    const Dynamic *signed_code, *unsigned_code;       /* the dynamic code */
     int32_t momentum_kind, variance_kind, rounding;
     int32_t bits;                                     /* of a code: 8, or 4 and two codes to a byte */
     int32_t stochastic_weights;
+    uint32_t seed;
     float beta1, beta2, one_minus_beta1, one_minus_beta2;
     float eps, log_offset;
     float least_momentum, least_variance;             /* what a narrower range of a block counts as */
@@ -56,14 +65,19 @@ typedef struct {
     _Atomic int32_t out_of_memory;
 } Job;
 
+/* What stochastic rounding draws from, for one use of one tensor in one step: as noise_bits of codecs.py. */
+typedef struct {
+    uint32_t key, lane[64];
+} Noise;
+
 /* Consecutive blocks of one state; only the last may be short. */
 typedef struct {
     int64_t first, count;                             /* values */
     int blocks, size;
     uint8_t *codes;                                   /* one a byte */
     float *ranges;
-    const float *map;
-    uint32_t key;
+    const Dynamic *code;
+    const Noise *noise;
     int top;                                          /* the highest code */
     float least;                                      /* range */
 } Blocks;
@@ -121,18 +135,35 @@ INLINE uint32_t mix(uint32_t x)
     return x ^ (x >> 16);
 }
 
-/* The noise of stochastic rounding at positions start to start + n: as noise_bits of codecs.py. */
-STAGE void draw(uint32_t key, int64_t start, int n, uint32_t *restrict out)
+/* As stream_key of keys.py. */
+INLINE uint32_t key_of(const Tensor *t, const Settings *s, uint32_t use)
 {
-    uint32_t lane[64];
-    SIMD for (int i = 0; i < 64; i++) lane[i] = mix((uint32_t)i * 0x9e3779b9u + key);
+    uint32_t names[4] = {s->seed, t->step, t->index, use}, key = 0;
+    for (int i = 0; i < 4; i++) key = mix((key + 0x9e3779b9u) ^ names[i]);
+    return key;
+}
+
+STAGE void start_noise(uint32_t key, Noise *restrict noise)
+{
+    noise->key = key;
+    SIMD for (int i = 0; i < 64; i++) noise->lane[i] = mix((uint32_t)i * 0x9e3779b9u + key);
+}
+
+INLINE uint32_t noise_of_run(uint32_t key, int64_t run) { return mix((uint32_t)run * 0x85ebca6bu + (key ^ 0x5bd1e995u)); }
+
+/* The noise of the places start to start + n. */
+STAGE void draw(const Noise *noise, int64_t start, int n, uint32_t *restrict out)
+{
     for (int at = 0, m; at < n; at += m) {
         int from = (int)((start + at) & 63);
-        uint32_t run = mix((uint32_t)((start + at) >> 6) * 0x85ebca6bu + (key ^ 0x5bd1e995u));
+        uint32_t run = noise_of_run(noise->key, (start + at) >> 6);
         m = lesser(64 - from, n - at);
-        SIMD for (int i = 0; i < m; i++) out[at + i] = lane[from + i] + run;
+        SIMD for (int i = 0; i < m; i++) out[at + i] = noise->lane[from + i] + run;
     }
 }
+
+/* The upper 16 bits of noise as a fraction above 1: few enough that a whole level plus the fraction is exact. */
+INLINE float from_one_to_two(uint32_t noise) { return float_of((int32_t)(noise >> 9 & 0x7fff80) | 0x3f800000); }
 
 /* Numbers of 16 bits, without the conversions that not every processor has. */
 INLINE float of_bfloat16(uint16_t h) { return float_of((int32_t)((uint32_t)h << 16)); }
@@ -182,14 +213,14 @@ STAGE void load(const void *from, int type, int64_t first, int n, float *restric
     else { SIMD for (int i = 0; i < n; i++) out[i] = of_float16(h[i]); }
 }
 
-STAGE void store(float *restrict x, int n, void *to, int type, int64_t first, int stochastic, uint32_t key,
-                 uint32_t *restrict noise)
+/* With noise: rounded stochastically. */
+STAGE void store(float *restrict x, int n, void *to, int type, int64_t first, const Noise *noise, uint32_t *restrict drawn)
 {
     uint16_t *restrict h = (uint16_t *)to + first;
-    if (stochastic) {
-        draw(key, first, n, noise);
-        if (type == BFLOAT16) { SIMD for (int i = 0; i < n; i++) x[i] = rounded_stochastically(x[i], noise[i], BFLOAT16); }
-        else { SIMD for (int i = 0; i < n; i++) x[i] = rounded_stochastically(x[i], noise[i], FLOAT16); }
+    if (noise) {
+        draw(noise, first, n, drawn);
+        if (type == BFLOAT16) { SIMD for (int i = 0; i < n; i++) x[i] = rounded_stochastically(x[i], drawn[i], BFLOAT16); }
+        else { SIMD for (int i = 0; i < n; i++) x[i] = rounded_stochastically(x[i], drawn[i], FLOAT16); }
     }
     if (type == BFLOAT16) { SIMD for (int i = 0; i < n; i++) h[i] = to_bfloat16(x[i]); }
     else { SIMD for (int i = 0; i < n; i++) h[i] = to_float16(x[i]); }
@@ -286,7 +317,8 @@ STAGE void decode_log(const Blocks *b, float offset, float *restrict out)
 STAGE void decode_dynamic(const Blocks *b, float *restrict out)
 {
     const uint8_t *restrict codes = b->codes;
-    FOR_EACH_BLOCK({ out[at + i] = b->map[codes[at + i]] * b->ranges[j]; })
+    const float *restrict map = b->code->map;
+    FOR_EACH_BLOCK({ out[at + i] = map[codes[at + i]] * b->ranges[j]; })
 }
 
 /* Smallest and largest as ordered integers; what is never negative is ordered as it is. */
@@ -360,7 +392,7 @@ STAGE void levels_normalised(const Blocks *b, const float *restrict largest, flo
 
 STAGE void levels_dynamic(const Blocks *b, const float *restrict largest, float *restrict x)
 {
-    const float *restrict map = b->map;
+    const float *restrict map = b->code->map;
     FOR_EACH_BLOCK({
         float relative = largest[j] > 0.0f ? x[at + i] / largest[j] : 0.0f;
         int32_t below = map[128] <= relative ? 128 : 0;
@@ -378,13 +410,29 @@ STAGE void levels_dynamic(const Blocks *b, const float *restrict largest, float 
     })
 }
 
-STAGE void round_levels(const Blocks *b, int rounding, float *restrict x, uint32_t *restrict noise)
+/* Levels and rounding to nearest in one. */
+STAGE void codes_dynamic(const Blocks *b, const float *restrict largest, const float *restrict x)
+{
+    const float *restrict middle = b->code->middle;
+    const int32_t *restrict below = b->code->below;
+    uint8_t *restrict codes = b->codes;
+    FOR_EACH_BLOCK({
+        float relative = largest[j] > 0.0f ? x[at + i] / largest[j] : 0.0f;
+        int32_t bits = bits_of(relative);
+        int32_t cell = ((bits & 0x7fffffff) >> 16) - 0x3380;
+        cell = lesser(greater(cell, 0), CELLS - 1);
+        int32_t code = below[bits < 0 ? CELLS - 1 - cell : CELLS + cell];
+        codes[at + i] = (uint8_t)(code + (middle[code] <= relative));
+    })
+}
+
+STAGE void round_levels(const Blocks *b, int rounding, float *restrict x, uint32_t *restrict drawn)
 {
     uint8_t *restrict codes = b->codes;
     int n = (int)b->count;
     if (rounding == STOCHASTIC) {
-        draw(b->key, b->first, n, noise);
-        SIMD for (int i = 0; i < n; i++) x[i] += (float)(int32_t)(noise[i] >> 8) * 0x1p-24f;
+        draw(b->noise, b->first, n, drawn);
+        SIMD for (int i = 0; i < n; i++) x[i] += from_one_to_two(drawn[i]) - 1.0f;
     }
     float shift = rounding == NEAREST ? 0.5f : 0.0f;
     int32_t top = b->top;
@@ -459,43 +507,6 @@ STAGE void update(const Tensor *t, const Settings *s, int n, float *p, const flo
     else update_as(t, s, 0, 0, n, p, g, m, v);
 }
 
-/* The arms to be fast: decoding and updating in one loop lets roots and divisions hide behind the exponentials. */
-INLINE void decode_and_update(const Tensor *t, const Settings *s, const Blocks *b, const Blocks *bv, int plain,
-                              int relative, float *restrict p, const float *restrict g, float *restrict m,
-                              float *restrict v)
-{
-    const uint8_t *restrict codes_m = b->codes, *restrict codes_v = bv->codes;
-    float offset = s->log_offset;
-    int zero = b->top / 2;
-    Adam a = adam_of(t, s);
-    LinearBlocks rm;
-    LogBlocks rv;
-    if (relative) read_normalised(b, &rm);
-    else read_linear(b, &rm);
-    read_log(bv, offset, &rv);
-    FOR_EACH_BLOCK({
-        float mean = relative ? normalised_value(&rm, j, zero, codes_m[at + i]) : linear_value(&rm, j, codes_m[at + i]);
-        float square = log_value(&rv, j, codes_v[at + i], offset);
-        adam(a, plain, relative, p + at + i, g[at + i], &mean, &square);
-        m[at + i] = mean;
-        v[at + i] = square;
-    })
-}
-
-STAGE void step_plain(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *p, const float *g,
-                      float *m, float *v)
-{
-    if (s->momentum_kind == NORMALISED) decode_and_update(t, s, bm, bv, 1, 1, p, g, m, v);
-    else decode_and_update(t, s, bm, bv, 1, 0, p, g, m, v);
-}
-
-STAGE void step_with_decay(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *p,
-                           const float *g, float *m, float *v)
-{
-    if (s->momentum_kind == NORMALISED) decode_and_update(t, s, bm, bv, 0, 1, p, g, m, v);
-    else decode_and_update(t, s, bm, bv, 0, 0, p, g, m, v);
-}
-
 static void decode(int kind, const Blocks *b, const Settings *s, float *out)
 {
     if (kind == LINEAR) decode_linear(b, out);
@@ -505,7 +516,7 @@ static void decode(int kind, const Blocks *b, const Settings *s, float *out)
 }
 
 /* `padding`: what the range of the last block is to include, or NaN. */
-static void encode(int kind, int negative, float padding, const Blocks *b, const Settings *s, float *x, uint32_t *noise)
+static void encode(int kind, int negative, float padding, const Blocks *b, const Settings *s, float *x, uint32_t *drawn)
 {
     float low[MOST_BLOCKS], high[MOST_BLOCKS];
     find_ranges(b, negative, x, low, high);
@@ -516,6 +527,10 @@ static void encode(int kind, int negative, float padding, const Blocks *b, const
             float largest = -low[j] > high[j] ? -low[j] : high[j];
             b->ranges[j] = kind == NORMALISED && largest < 0x1p-60f ? 0.0f : largest;
         }
+        if (kind == DYNAMIC && s->rounding == NEAREST) {
+            codes_dynamic(b, b->ranges, x);
+            return;
+        }
         if (kind == DYNAMIC) levels_dynamic(b, b->ranges, x);
         else levels_normalised(b, b->ranges, x);
     } else {
@@ -523,16 +538,27 @@ static void encode(int kind, int negative, float padding, const Blocks *b, const
         if (kind == LINEAR) levels_linear(b, low, high, x);
         else levels_log(b, low, high, s->log_offset, x);
     }
-    round_levels(b, s->rounding, x, noise);
+    round_levels(b, s->rounding, x, drawn);
 }
 
+#include "fast.h"
+
+/* What one thread works in. */
+typedef struct {
+    float *m, *v, *p, *g;                             /* a row of each, for what is not FP32 */
+    uint32_t *drawn;
+    uint8_t *codes_m, *codes_v;                       /* of 4 bits, one a byte and one to spare */
+    Noise of_m, of_v, of_weights;
+    Room room;
+} Scratch;
+
 /* A state's blocks from `block` on, `count` values of them. Codes of 4 bits are unpacked into `scratch`. */
-static Blocks blocks_of(int kind, const Settings *s, void *state, float *ranges, const float *map, uint32_t key,
+static Blocks blocks_of(int kind, const Settings *s, void *state, float *ranges, const Dynamic *code, const Noise *noise,
                         float least, int64_t block, int64_t count, uint8_t *scratch)
 {
     int64_t size = s->block_size, first = block * size;
     Blocks b = {first, count, (int)((count + size - 1) / size), (int)size, (uint8_t *)state + first,
-                ranges + range_size(kind) * block, map, key, (1 << s->bits) - (kind == NORMALISED ? 2 : 1), least};
+                ranges + range_size(kind) * block, code, noise, (1 << s->bits) - (kind == NORMALISED ? 2 : 1), least};
     if (kind != FP32 && s->bits == 4) {
         unpack((uint8_t *)state + first / 2, count, scratch);
         b.codes = scratch;
@@ -540,49 +566,107 @@ static Blocks blocks_of(int kind, const Settings *s, void *state, float *ranges,
     return b;
 }
 
-/* Blocks in a row, and what a thread needs of scratch: rows of floats, of noise and of codes with one to spare. */
-static int64_t rows_of(const Settings *s) { return s->block_size < ROW ? ROW / s->block_size : 1; }
-static size_t scratch_of(const Settings *s) { return (size_t)(rows_of(s) * s->block_size) * (5 * 4 + 2) + 4; }
+static Blocks momentum_of(const Tensor *t, const Settings *s, int64_t block, int64_t n, Scratch *x)
+{
+    return blocks_of(s->momentum_kind, s, t->momentum, t->momentum_ranges, s->signed_code, &x->of_m, s->least_momentum,
+                     block, n, x->codes_m);
+}
 
-static void step_range(const Job *job, int64_t begin, int64_t end, float *scratch)
+static Blocks variance_of(const Tensor *t, const Settings *s, int64_t block, int64_t n, Scratch *x)
+{
+    return blocks_of(s->variance_kind, s, t->variance, t->variance_ranges, s->unsigned_code, &x->of_v, s->least_variance,
+                     block, n, x->codes_v);
+}
+
+/* Stores the moments m and v of the values from `block` on. */
+static void encode_row(const Tensor *t, const Settings *s, const Blocks *bm, const Blocks *bv, float *m, float *v,
+                       Scratch *x)
+{
+    int kind_m = s->momentum_kind, kind_v = s->variance_kind;
+    int64_t end = bm->first + bm->count;
+    int padded = s->padded_size && end == t->numel && end % s->padded_size;
+    float nothing = float_of(NAN_BITS);
+    if (kind_m != FP32) encode(kind_m, 1, padded && kind_m == LINEAR ? 0.0f : nothing, bm, s, m, x->drawn);
+    if (kind_v != FP32) encode(kind_v, 0, padded && kind_v != DYNAMIC ? s->variance_padding : nothing, bv, s, v, x->drawn);
+    if (kind_m != FP32 && s->bits == 4) pack(x->codes_m, bm->count, (uint8_t *)t->momentum + bm->first / 2);
+    if (kind_v != FP32 && s->bits == 4) pack(x->codes_v, bv->count, (uint8_t *)t->variance + bv->first / 2);
+}
+
+/* Any setting: stage after stage over the row of n values from `block` on, whose parameters and gradients p and g are. */
+static void general_row(const Tensor *t, const Settings *s, int64_t block, int64_t n, float *p, const float *g, Scratch *x)
+{
+    int64_t first = block * s->block_size;
+    Blocks bm = momentum_of(t, s, block, n, x), bv = variance_of(t, s, block, n, x);
+    float *m = s->momentum_kind == FP32 ? (float *)t->momentum + first : x->m;
+    float *v = s->variance_kind == FP32 ? (float *)t->variance + first : x->v;
+    if (s->variance_kind != FP32) decode(s->variance_kind, &bv, s, v);
+    if (s->momentum_kind != FP32) decode(s->momentum_kind, &bm, s, m);
+    update(t, s, (int)n, p, g, m, v);
+    encode_row(t, s, &bm, &bv, m, v, x);
+}
+
+/* As many whole blocks of the row as the fast path takes; returns their number. */
+static int64_t fast_blocks(const Tensor *t, const Settings *s, const Fast *f, int64_t block, int64_t n, float *p,
+                           const float *g, Scratch *x)
+{
+    int blocks = (int)(n / 64), ranges = range_size(s->momentum_kind);
+    if (!blocks) return 0;
+    if (s->rounding == STOCHASTIC)
+        for (int j = 0; j < blocks; j++) {
+            x->room.run_m[j] = noise_of_run(x->of_m.key, block + j);
+            x->room.run_v[j] = noise_of_run(x->of_v.key, block + j);
+        }
+    int64_t codes = block * 8 * s->bits;
+    int done = fast_row(f, s, blocks, p, g, (uint8_t *)t->momentum + codes, t->momentum_ranges + ranges * block,
+                        (uint8_t *)t->variance + codes, t->variance_ranges + 2 * block, &x->room);
+    if (done == NOT_ENCODED) {
+        Blocks bm = momentum_of(t, s, block, 64 * blocks, x), bv = variance_of(t, s, block, 64 * blocks, x);
+        encode_row(t, s, &bm, &bv, x->room.m, x->room.v, x);
+    }
+    return done == NOT_BEGUN ? 0 : blocks;
+}
+
+/* Blocks in a row. */
+static int64_t rows_of(const Settings *s) { return s->block_size < ROW ? ROW / s->block_size : 1; }
+
+static Scratch *make_scratch(const Settings *s)
+{
+    size_t length = (size_t)(rows_of(s) * s->block_size);
+    Scratch *x = calloc(1, sizeof(Scratch) + length * (5 * 4 + 2) + 4);
+    if (!x) return NULL;
+    float *rows = (float *)(x + 1);
+    x->m = rows, x->v = rows + length, x->p = rows + 2 * length, x->g = rows + 3 * length;
+    x->drawn = (uint32_t *)(rows + 4 * length);
+    x->codes_m = (uint8_t *)(x->drawn + length), x->codes_v = x->codes_m + length + 2;
+    return x;
+}
+
+static void step_range(const Job *job, int64_t begin, int64_t end, Scratch *x)
 {
     const Settings *s = job->settings;
-    int64_t size = s->block_size, row = rows_of(s), length = row * size;
-    int kind_m = s->momentum_kind, kind_v = s->variance_kind;
-    uint32_t *noise = (uint32_t *)(scratch + 4 * length);
-    uint8_t *codes_m = (uint8_t *)(noise + length), *codes_v = codes_m + length + 2;
+    int64_t size = s->block_size, row = rows_of(s);
+    const int fast = is_fast(s);
     for (const Tensor *t = job->tensors; t < job->tensors + job->count; t++) {
         int64_t blocks = (t->numel + size - 1) / size;
         int64_t from = begin > t->first_block ? begin - t->first_block : 0;
         int64_t to = end - t->first_block < blocks ? end - t->first_block : blocks;
+        if (from >= to) continue;
+        int rounds_weights = s->stochastic_weights && t->param_type != FLOAT32;
+        if (s->rounding == STOCHASTIC) start_noise(key_of(t, s, 0), &x->of_m), start_noise(key_of(t, s, 1), &x->of_v);
+        if (rounds_weights) start_noise(key_of(t, s, 2), &x->of_weights);
+        Fast f = {adam_of(t, s), s->momentum_kind == NORMALISED ? s->beta1 / __builtin_sqrtf(s->beta2) : s->beta1,
+                  s->log_offset, s->log_offset * s->beta2, x->of_m.lane, x->of_v.lane};
         for (int64_t block = from; block < to; block += row) {
             int64_t first = block * size, last = (block + row < to ? block + row : to) * size;
             int64_t n = (last < t->numel ? last : t->numel) - first;
-            int padded = s->padded_size && first + n == t->numel && t->numel % s->padded_size;
-            float nothing = float_of(NAN_BITS);
-            Blocks bm = blocks_of(kind_m, s, t->momentum, t->momentum_ranges, s->signed_map, t->momentum_key,
-                                  s->least_momentum, block, n, codes_m);
-            Blocks bv = blocks_of(kind_v, s, t->variance, t->variance_ranges, s->unsigned_map, t->variance_key,
-                                  s->least_variance, block, n, codes_v);
-            float *m = kind_m == FP32 ? (float *)t->momentum + first : scratch;
-            float *v = kind_v == FP32 ? (float *)t->variance + first : scratch + length;
-            float *p = t->param_type == FLOAT32 ? (float *)t->param + first : scratch + 2 * length;
-            float *g = t->grad_type == FLOAT32 ? (float *)t->grad + first : scratch + 3 * length;
-            if (t->param_type != FLOAT32) load(t->param, t->param_type, first, (int)n, p);
-            if (t->grad_type != FLOAT32) load(t->grad, t->grad_type, first, (int)n, g);
-            if ((kind_m == LINEAR || kind_m == NORMALISED) && kind_v == LOG) {
-                (is_plain(s) ? step_plain : step_with_decay)(t, s, &bm, &bv, p, g, m, v);
-            } else {
-                if (kind_v != FP32) decode(kind_v, &bv, s, v);
-                if (kind_m != FP32) decode(kind_m, &bm, s, m);
-                update(t, s, (int)n, p, g, m, v);
-            }
-            if (kind_m != FP32) encode(kind_m, 1, padded && kind_m == LINEAR ? 0.0f : nothing, &bm, s, m, noise);
-            if (kind_v != FP32) encode(kind_v, 0, padded && kind_v != DYNAMIC ? s->variance_padding : nothing, &bv, s, v, noise);
-            if (kind_m != FP32 && s->bits == 4) pack(codes_m, n, (uint8_t *)t->momentum + first / 2);
-            if (kind_v != FP32 && s->bits == 4) pack(codes_v, n, (uint8_t *)t->variance + first / 2);
+            float *p = t->param_type == FLOAT32 ? (float *)t->param + first : x->p;
+            const float *g = t->grad_type == FLOAT32 ? (const float *)t->grad + first : x->g;
+            if (t->param_type != FLOAT32) load(t->param, t->param_type, first, (int)n, x->p);
+            if (t->grad_type != FLOAT32) load(t->grad, t->grad_type, first, (int)n, x->g);
+            int64_t done = fast ? fast_blocks(t, s, &f, block, n, p, g, x) : 0;
+            if (done * size < n) general_row(t, s, block + done, n - done * size, p + done * size, g + done * size, x);
             if (t->param_type != FLOAT32)
-                store(p, (int)n, t->param, t->param_type, first, s->stochastic_weights, t->weight_key, noise);
+                store(p, (int)n, t->param, t->param_type, first, rounds_weights ? &x->of_weights : NULL, x->drawn);
         }
     }
 }
@@ -591,7 +675,7 @@ static void step_range(const Job *job, int64_t begin, int64_t end, float *scratc
 void qlocaladam_work(Job *job)
 {
     int64_t row = rows_of(job->settings), rows = (job->blocks + row - 1) / row;
-    float *scratch = malloc(scratch_of(job->settings));
+    Scratch *scratch = make_scratch(job->settings);
     if (!scratch) {
         atomic_store(&job->out_of_memory, 1);
         return;

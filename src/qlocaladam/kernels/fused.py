@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import pairwise
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,14 @@ PARTS_PER_THREAD = 8
 KINDS = {"linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
+CELLS = 3073
+
 # The structures of fused.c.
 TENSOR = np.dtype(
     [(name, np.uintp) for name in ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")]
     + [(name, np.int64) for name in ("numel", "first_block")]
     + [(name, np.float32) for name in ("step_size", "inv_root_correction", "variance_floor")]
-    + [(name, np.uint32) for name in ("momentum_key", "variance_key", "weight_key")]
+    + [(name, np.uint32) for name in ("step", "index")]
     + [(name, np.int32) for name in ("param_type", "grad_type")],
     align=True,
 )
@@ -46,13 +49,14 @@ class Settings(ctypes.Structure):
     _fields_ = (
         ("block_size", ctypes.c_int64),
         ("padded_size", ctypes.c_int64),
-        ("signed_map", ctypes.c_void_p),
-        ("unsigned_map", ctypes.c_void_p),
+        ("signed_code", ctypes.c_void_p),
+        ("unsigned_code", ctypes.c_void_p),
         ("momentum_kind", ctypes.c_int32),
         ("variance_kind", ctypes.c_int32),
         ("rounding", ctypes.c_int32),
         ("bits", ctypes.c_int32),
         ("stochastic_weights", ctypes.c_int32),
+        ("seed", ctypes.c_uint32),
         ("beta1", ctypes.c_float),
         ("beta2", ctypes.c_float),
         ("one_minus_beta1", ctypes.c_float),
@@ -119,7 +123,11 @@ def update(work: Sequence[Work], rule: Rule) -> None:
     """Update tensors for which there is no reason against it."""
     # Parameters that share memory are updated one after the other, as torch does it.
     for batch in [[one] for one in work] if _overlap(work) else [work]:
-        _update(batch, rule)
+        dense = [one._replace(param=one.param.contiguous(), grad=one.grad.contiguous()) for one in batch]
+        Table(dense, rule).run(rule, [one.step for one in dense])
+        for one, copy in zip(batch, dense, strict=True):
+            if copy.param is not one.param:
+                one.param.copy_(copy.param)
 
 
 def _overlap(work: Sequence[Work]) -> bool:
@@ -134,31 +142,119 @@ def _overlap(work: Sequence[Work]) -> bool:
     return any(end > start for (_, end), (start, _) in pairwise(ends))
 
 
-def _update(work: Sequence[Work], rule: Rule) -> None:
-    rows, copies, first_block, values = [], [], 0, 0
-    # A block longer than every tensor is as long as the longest: scratch is never longer than a tensor.
-    size = min(rule.block_size, max(2, *(one.param.numel() for one in work)))
-    for one in work:
-        param, grad = one.param.contiguous(), one.grad.contiguous()
-        copies.append((one.param, param, grad))
-        numel = param.numel()
-        states = (*_pointers(one.momentum, rule.momentum, numel), *_pointers(one.variance, rule.variance, numel))
-        rows.append(
-            (
-                *(param.data_ptr(), grad.data_ptr(), *states, numel, first_block),
-                *(rule.step_size(one.step), 1 / rule.root_correction(one.step), rule.floor(one.step)),
-                *(one.momentum_key, one.variance_key, one.weight_key, TYPES[param.dtype], TYPES[grad.dtype]),
-            )
-        )
-        first_block += -(-numel // size)
-        values += numel
-    with np.errstate(over="ignore"):  # a step size beyond float32 is infinite, as it is for torch
-        table = np.array(rows, TENSOR)
-    _run(table, _settings(rule, size), first_block, values)
-    for original, updated, _ in copies:
-        if updated is not original:
-            original.copy_(updated)
-    torch.autograd.graph.increment_version([original for original, updated, _ in copies if updated is original])
+class Table:
+    """Contiguous tensors that do not overlap, as fused.c takes them."""
+
+    def __init__(self, work: Sequence[Work], rule: Rule) -> None:
+        self.params = [one.param for one in work]
+        self.codecs = rule.momentum, rule.variance
+        # A block longer than every tensor is as long as the longest: scratch is never longer than a tensor.
+        self.size = min(rule.block_size, max(2, *(param.numel() for param in self.params)))
+        self.rows = np.zeros(len(work), TENSOR)
+        self.blocks = self.values = 0
+        for row, one in zip(self.rows, work, strict=True):
+            numel = one.param.numel()
+            row["param"], row["grad"] = one.param.data_ptr(), one.grad.data_ptr()
+            row["momentum"], row["momentum_ranges"] = _pointers(one.momentum, rule.momentum, numel)
+            row["variance"], row["variance_ranges"] = _pointers(one.variance, rule.variance, numel)
+            row["numel"], row["first_block"], row["index"] = numel, self.blocks, one.number
+            row["param_type"], row["grad_type"] = TYPES[one.param.dtype], TYPES[one.grad.dtype]
+            self.blocks += -(-numel // self.size)
+            self.values += numel
+
+    def run(self, rule: Rule, steps: Sequence[int]) -> None:
+        """Take the step with this number, for each tensor."""
+        rows = self.rows
+        numbers = dict.fromkeys(steps)
+        with np.errstate(over="ignore"):  # a step size beyond float32 is infinite, as it is for torch
+            for step in numbers:
+                where: Any = slice(None) if len(numbers) == 1 else np.equal(steps, step)
+                rows["step"][where] = step & 0xFFFFFFFF
+                rows["step_size"][where] = rule.step_size(step)
+                rows["inv_root_correction"][where] = 1 / rule.root_correction(step)
+                rows["variance_floor"][where] = rule.floor(step)
+        _run(rows, _settings(rule, self.size), self.blocks, self.values)
+        torch.autograd.graph.increment_version(self.params)
+
+
+class Kept:
+    """The tables of a group, for as long as its tensors stay where they are: half of a small model's step is saved.
+
+    What is watched is compared list by list: a loop with a condition for each tensor would cost more than it saves.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        states: Mapping[Tensor, dict[str, Any]],
+        batches: Mapping[bool, Sequence[Work]],
+        rules: Mapping[bool, Rule],
+    ) -> None:
+        work = [one for batch in batches.values() for one in batch]
+        self.all_params, self.params = list(params), [one.param for one in work]
+        self.idle = [param for param in params if not any(param is other for other in self.params)]
+        self.states = [states[param] for param in self.params]
+        self.entries = [
+            (state, name) for state in self.states for name, value in state.items() if isinstance(value, Tensor)
+        ]
+        self.tensors = [state[name] for state, name in self.entries]
+        self.watched = [*self.params, *self.tensors]
+        self.places, self.sizes = list(map(Tensor.data_ptr, self.watched)), list(map(Tensor.numel, self.watched))
+        self.grad_types, self.grad_sizes = [one.grad.dtype for one in work], self.sizes[: len(work)]
+        self.tables = []
+        first = 0
+        for quantized, batch in batches.items():
+            part = slice(first, first + len(batch))
+            self.tables.append((quantized, Table(batch, rules[quantized]), part))
+            first = part.stop
+
+    @staticmethod
+    def can_be(params: Sequence[Tensor], work: Sequence[Work]) -> bool:
+        """Whether nothing of these has to be looked at anew at every step."""
+        own = {id(param) for param in params}  # a part of a sharded parameter is none of them
+        dense = (id(one.param) in own and one.param.is_contiguous() and one.grad.is_contiguous() for one in work)
+        return all(dense) and not _overlap(work)
+
+    def take(self, params: Sequence[Tensor], states: Mapping[Tensor, dict[str, Any]]) -> bool:
+        """Take this step's gradients; False if anything is not as it was, or a gradient is none for the kernel."""
+        if len(params) != len(self.all_params) or not all(map(is_, params, self.all_params)):
+            return False
+        if any(param.grad is not None for param in self.idle):
+            return False
+        grads: list[Any] = [param.grad for param in self.params]
+        if set(map(type, grads)) != {Tensor} or {grad.layout for grad in grads} != {torch.strided}:
+            return False
+        if [grad.dtype for grad in grads] != self.grad_types or list(map(Tensor.numel, grads)) != self.grad_sizes:
+            return False
+        if not all(map(Tensor.is_contiguous, grads)) or any(map(Tensor.is_neg, grads)):
+            return False
+        if not all(map(is_, map(states.get, self.params), self.states)):
+            return False
+        if not all(map(is_, (state.get(name) for state, name in self.entries), self.tensors)):
+            return False
+        if (
+            list(map(Tensor.data_ptr, self.watched)) != self.places
+            or list(map(Tensor.numel, self.watched)) != self.sizes
+        ):
+            return False
+        pointers = list(map(Tensor.data_ptr, grads))
+        if 0 in pointers and any(size and not pointer for size, pointer in zip(self.grad_sizes, pointers, strict=True)):
+            return False  # of zeros that autograd has not written down
+        for _, table, part in self.tables:
+            table.rows["grad"] = pointers[part]
+        return True
+
+    def run(self, rules: Callable[[bool], Rule]) -> bool:
+        """Take a step; False if the rules are for other codes."""
+        chosen = [(rules(quantized), table, self.states[part]) for quantized, table, part in self.tables]
+        if any((rule.momentum, rule.variance) != table.codecs for rule, table, _ in chosen):
+            return False
+        for rule, table, states in chosen:
+            steps = [state["step"] + 1 for state in states]
+            table.run(rule, steps)
+            for state, step in zip(states, steps, strict=True):
+                state["step"] = step
+        return True
 
 
 def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> None:
@@ -195,6 +291,20 @@ def _check(tensor: Tensor, dtype: torch.dtype, numel: int) -> None:
         )
 
 
+@cache
+def _dynamic_code(signed: bool) -> np.ndarray:
+    """The structure Dynamic of fused.c."""
+    values = dynamic_map(signed).numpy()
+    middle = np.append((values[1:] + values[:-1]) / 2, np.float32(np.inf))
+    edges = (np.arange(CELLS + 1, dtype=np.uint32) + 0x3380 << 16).view(np.float32)
+    edges[0] = 0.0
+    below = np.searchsorted(middle, np.concatenate((-edges[:0:-1], edges[:-1])), side="right")
+    assert np.diff(below).max() <= 1, "a cell with two middles"
+    made = np.zeros((), [("map", np.float32, 256), ("middle", np.float32, 256), ("below", np.int32, 2 * CELLS)])
+    made["map"], made["middle"], made["below"] = values, middle, below
+    return made
+
+
 def _kind(codec: Codec | None) -> int:
     return KINDS[codec.name] if codec else 0
 
@@ -208,13 +318,14 @@ def _settings(rule: Rule, block_size: int) -> Settings:
     return Settings(
         block_size,
         rule.block_size if any(codec.pad_blocks for codec in codecs) else 0,
-        dynamic_map(signed=True).data_ptr(),
-        dynamic_map(signed=False).data_ptr(),
+        _dynamic_code(signed=True).ctypes.data,
+        _dynamic_code(signed=False).ctypes.data,
         _kind(rule.momentum),
         _kind(rule.variance),
         ROUNDINGS.index(rule.rounding),
         codecs[0].bits if codecs else 8,
         rule.weight_rounding == "stochastic",
+        rule.seed & 0xFFFFFFFF,
         rule.beta1,
         rule.beta2,
         1 - rule.beta1,

@@ -33,7 +33,7 @@ def _update_tensor(work: Work, rule: Rule) -> None:
         _update_values(values, grad[part].to(arithmetic), part, work, rule)
         if values.dtype != flat.dtype:
             stochastic = rule.weight_rounding == "stochastic"
-            flat[part] = stochastically_rounded(values, flat.dtype, work.weight_key, first) if stochastic else values
+            flat[part] = stochastically_rounded(values, flat.dtype, rule.key(work, 2), first) if stochastic else values
     if not work.param.is_contiguous():
         work.param.copy_(flat.view(work.param.shape))
 
@@ -62,8 +62,8 @@ def _update_values(param: Tensor, grad: Tensor, part: slice, work: Work, rule: R
 
     if relative:
         momentum = torch.where(root == 0, 0.0, momentum / root)  # NaN stays NaN
-    _write(work.momentum, rule.momentum, part, momentum, work.momentum_key)
-    _write(work.variance, rule.variance, part, variance, work.variance_key)
+    _write(work.momentum, rule.momentum, part, momentum, rule.key(work, 0))
+    _write(work.variance, rule.variance, part, variance, rule.key(work, 1))
 
 
 def _stored(state: Encoded, codec: Codec, part: slice) -> Encoded:
