@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,7 +95,7 @@ class Codec(ABC):
             raise ValueError(f"block_size must be a whole number of at least 2, got {self.block_size!r}")
         if self.rounding not in ROUNDINGS:
             raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, got {self.rounding!r}")
-        if isinstance(self.bits, bool) or self.bits not in BITS:
+        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits not in BITS:
             raise ValueError(f"bits must be one of {', '.join(map(str, BITS))}, got {self.bits!r}")
         if self.bits == 4 and self.block_size % 2:
             raise ValueError(f"block_size must be even at 4 bits, two codes to a byte, got {self.block_size!r}")
@@ -272,7 +273,8 @@ class LogCodec(Codec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (2.0**-126 <= self.offset < math.inf):
+        offset: object = self.offset
+        if not isinstance(offset, float | int) or not 2.0**-126 <= offset < math.inf:
             raise ValueError(f"log_offset must be finite and at least 1.18e-38, got {self.offset!r}")
 
     def _range(self, blocks: Tensor) -> Tensor:
@@ -305,7 +307,7 @@ class LogCodec(Codec):
 
 
 @cache
-def dynamic_map(signed: bool) -> Tensor:
+def dynamic_values(signed: bool) -> np.ndarray:
     """The 256 values of the 8-bit dynamic code of Dettmers et al., in order.
 
     The decades 1e-6 to 1 hold twice as many values each as the one below it: the centres of equal parts of
@@ -313,11 +315,16 @@ def dynamic_map(signed: bool) -> Tensor:
     """
     centres = []
     for decade in range(7):
-        edges = torch.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1, dtype=torch.float32)
-        centres.append((edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade - 6))
-    positive = torch.cat(centres)
+        edges = torch.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1, dtype=torch.float32, device="cpu").numpy()
+        centres.append((edges[:-1] + edges[1:]) / 2 * np.float32(10.0 ** (decade - 6)))
+    positive = np.concatenate(centres)
     negative = -positive if signed else positive[:0]
-    return torch.cat((negative, positive, torch.tensor([0.0, 1.0], dtype=torch.float32))).sort().values
+    return np.sort(np.concatenate((negative, positive, np.array([0.0, 1.0], np.float32))))
+
+
+def dynamic_map(signed: bool, device: torch.device | None = None) -> Tensor:
+    """`dynamic_values` as a tensor, which is never kept: it may be of a mode that ends."""
+    return torch.from_numpy(dynamic_values(signed)).to(device)
 
 
 @dataclass(frozen=True)
@@ -340,14 +347,14 @@ class DynamicCodec(Codec):
         return blocks.abs().amax(1, keepdim=True)
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
-        values = dynamic_map(self.signed).to(blocks.device)
+        values = dynamic_map(self.signed, blocks.device)
         relative = torch.where(ranges > 0, blocks / ranges, ranges)
         below = torch.searchsorted(values, relative, right=True).sub_(1).clamp_(0, self.top - 1)
         fraction = (relative - values[below]) / (values[below + 1] - values[below])
         return below + fraction.clamp_(0, 1)
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
-        return dynamic_map(self.signed).to(codes.device)[codes.int()] * ranges
+        return dynamic_map(self.signed, codes.device)[codes.int()] * ranges
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ arms for everyday training.
 from __future__ import annotations
 
 import math
+import numbers
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from qlocaladam import states
@@ -71,6 +74,7 @@ VARIANCE_CODECS = (*UNSIGNED_CODECS, "fp32")
 CODEC_OPTIONS = ("momentum", "variance", "block_size", "rounding", "log_offset", "bits", "pad_blocks", "least_ranges")
 BACKENDS = ("auto", "fused", "reference")
 WEIGHT_ROUNDINGS = ("nearest", "stochastic")
+PARAMETER_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 SETTINGS = (*CODEC_OPTIONS, "variance_floor", "floor_first_step", "weight_rounding", "min_quantized_size", "seed")
 """What a saved state and the optimizer that loads it must have in common."""
@@ -91,6 +95,8 @@ BEFORE: dict[str, Any] = {
     "fused": None,
 }
 """What a state was made with that is older than the option."""
+
+Batches = dict[tuple[Callable[..., None], bool], list[tuple[Tensor, states.State, Work]]]
 
 NOT_OFFERED = ("amsgrad", "foreach", "capturable", "differentiable", "fused")
 """Options of torch.optim.Adam that are accepted only where they ask for nothing."""
@@ -134,9 +140,11 @@ def _check_options(group: dict[str, Any]) -> None:
             raise ValueError(f"{name} must be {accepted}, got {group[name]!r}")
 
     def number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
-        if isinstance(value, Tensor) and value.numel() != 1:
+        if isinstance(value, Tensor):
+            return value.numel() == 1 and not value.is_complex() and low <= float(value) < high
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
             return False
-        return isinstance(value, float | int | Tensor) and not isinstance(value, bool) and low <= float(value) < high
+        return low <= float(value) < high
 
     need("lr", number(group["lr"]), "a finite number of at least 0, or a tensor of one")
     need("eps", number(group["eps"]), "a finite number of at least 0")
@@ -151,6 +159,9 @@ def _check_options(group: dict[str, Any]) -> None:
     need("variance_floor", floor is None or number(floor), "None or a finite number of at least 0")
     for name in ("pad_blocks", "least_ranges", "floor_first_step", "decoupled_weight_decay", "maximize"):
         need(name, isinstance(group[name], bool), "True or False")
+    for name in ("momentum", "variance", "rounding"):
+        need(name, isinstance(group[name], str), "a word")
+    need("log_offset", number(group["log_offset"]), "a number above 0")
     for name in ("seed", "min_quantized_size"):
         need(name, isinstance(group[name], int) and not isinstance(group[name], bool), "a whole number")
     need("backend", group["backend"] in BACKENDS, f"one of {', '.join(BACKENDS)}")
@@ -159,10 +170,7 @@ def _check_options(group: dict[str, Any]) -> None:
         if group[name]:
             raise ValueError(f"{name}={group[name]!r} is not offered by QLocalAdam; leave it at {BEFORE[name]}")
     state_codecs(*(group[name] for name in CODEC_OPTIONS))
-    if group["momentum"] == "normalised" and 0 < float(betas[0]) ** 2 >= float(betas[1]):
-        raise ValueError(
-            f"betas must satisfy beta1^2 < beta2 for normalised momentum, which has no bound otherwise, got {betas!r}"
-        )
+    _rule(group)
 
 
 class QLocalAdam(Optimizer):
@@ -259,8 +267,9 @@ class QLocalAdam(Optimizer):
         super().add_param_group(param_group)
         try:
             for param in self.param_groups[-1]["params"]:
-                _refuse_parameter(param)
-                _kernel(self.param_groups[-1]["backend"], states.local(param))
+                if not is_lazy(param):
+                    _refuse_parameter(param)
+                    _kernel(self.param_groups[-1]["backend"], states.local(param))
         except (ValueError, RuntimeError):
             self.param_groups.pop()
             raise
@@ -277,58 +286,77 @@ class QLocalAdam(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # Every gradient is looked at before any is used.
-        kept = [self._kept.get(number) for number in range(len(self.param_groups))]
-        fits = [
-            one is not None and group["backend"] != "reference" and one.take(group["params"], self.state)
-            for one, group in zip(kept, self.param_groups, strict=True)
-        ]
-        gradients = [{} if fit else _gradients(group) for fit, group in zip(fits, self.param_groups, strict=True)]
-        first = 0
-        for number, group in enumerate(self.param_groups):
-            one = kept[number]
-            if one is None or not fits[number] or not one.run(partial(_rule, group)):
-                self._kept.pop(number, None)
-                self._update(number, group, gradients[number] or _gradients(group), first)
+        updates, first = [], 0
+        for number, group in enumerate(self.param_groups):  # everything is looked at before anything is changed
+            updates.append(self._prepared(number, group, first))
             first += len(group["params"])
+        for update in updates:
+            update()
         return loss
 
-    def _update(self, number: int, group: dict[str, Any], gradients: dict[int, Tensor], first: int) -> None:
-        """Update the parameters of a group. `first` numbers them."""
-        rules = {quantized: _rule(group, quantized) for quantized in (False, True)}
-        batches = self._work(group, gradients, first, rules)
-        for (kernel, quantized), work in batches.items():
-            kernel(list(work.values()), rules[quantized])
-            for param, one in work.items():
-                self.state[param]["step"] = one.step
-        if batches and all(kernel is fused.update for kernel, _ in batches):
-            work_of = {quantized: list(work.values()) for (_, quantized), work in batches.items()}
-            if fused.Kept.can_be(group["params"], [one for work in work_of.values() for one in work]):
-                self._kept[number] = fused.Kept(group["params"], self.state, work_of, rules)
+    def _prepared(self, number: int, group: dict[str, Any], first: int) -> Callable[[], None]:
+        """The step of a group, which cannot fail any more. `first` numbers its parameters."""
+        kept = self._kept.get(number)
+        rules = {quantized: _rule(group, quantized) for quantized in (kept.quantized if kept else (False, True))}
+        if kept and group["backend"] != "reference" and kept.fits(group["params"], self.state, rules):
+            return partial(kept.run, rules)
+        self._kept.pop(number, None)
+        rules = rules if len(rules) == 2 else {quantized: _rule(group, quantized) for quantized in (False, True)}
+        gradients = _gradients(group)
+        # A parameter that stands in the group twice is updated twice, the second time with what the first has left.
+        rounds: list[dict[int, Tensor]] = []
+        seen: Counter[int] = Counter()
+        for index, grad in gradients.items():
+            turn = seen[id(group["params"][index])]
+            seen[id(group["params"][index])] += 1
+            rounds.extend({} for _ in range(turn + 1 - len(rounds)))
+            rounds[turn][index] = grad
+        if not rounds:
+            return _nothing
+        work = self._work(group, rounds[0], first, rules)
+        return partial(self._update, number, group, work, rounds[1:], first, rules)
+
+    def _update(
+        self,
+        number: int,
+        group: dict[str, Any],
+        work: Batches,
+        again: list[dict[int, Tensor]],
+        first: int,
+        rules: dict[bool, Rule],
+    ) -> None:
+        for (kernel, quantized), batch in work.items():
+            kernel([one for _, _, one in batch], rules[quantized])
+            for param, state, one in batch:
+                self.state[param] = state
+                state["step"] = one.step
+        for gradients in again:
+            self._update(number, group, self._work(group, gradients, first, rules), [], first, rules)
+        batches = {quantized: [one for _, _, one in batch] for (_, quantized), batch in work.items()}
+        if not again and all(kernel is fused.update for kernel, _ in work):
+            self._kept.update(fused.kept(number, group["params"], self.state, batches, rules))
 
     def _work(
         self, group: dict[str, Any], gradients: dict[int, Tensor], first: int, rules: dict[bool, Rule]
-    ) -> dict[tuple[Callable[..., None], bool], dict[Tensor, Work]]:
+    ) -> Batches:
         """The tensors of a group to update, by what does it and whether they are quantized."""
-        work: dict[tuple[Callable[..., None], bool], dict[Tensor, Work]] = {}
+        work: Batches = {}
         for index, grad in gradients.items():
             param = group["params"][index]
             quantized = param.numel() >= group["min_quantized_size"]
             rule = rules[quantized]
-            state = self.state[param]
-            if not state:
-                state.update(states.new_state(param, (rule.momentum, rule.variance)))
-            step = state["step"] + 1
+            state = self.state.get(param) or states.new_state(param, (rule.momentum, rule.variance))
             own = states.local(param)
             one = Work(
                 own,
                 grad,
                 states.stored(state, "momentum", rule.momentum, param),
                 states.stored(state, "variance", rule.variance, param),
-                step,
+                states.step_of(state, param) + 1,
                 first + index,
             )
-            work.setdefault((_kernel(group["backend"], own, grad), quantized), {})[param] = one
+            kernel = _kernel(group["backend"], own, grad)
+            work.setdefault((kernel, quantized), []).append((param, state, one))
         return work
 
     def state_dict(self) -> dict[str, Any]:
@@ -355,7 +383,12 @@ class QLocalAdam(Optimizer):
         def take(_: Optimizer, given: dict[str, Any]) -> dict[str, Any]:
             groups = self._matching_groups(given["param_groups"])
             loaded.update(self._fitting_states(given, groups))
-            return {**given, "param_groups": groups, "state": {}}
+            names = {name for group in groups for name in group["params"]}
+            others = {name: value for name, value in given["state"].items() if name not in names}
+            for name, value in others.items():  # torch keeps what belongs to no parameter
+                if isinstance(value, dict) and "step" in value:
+                    raise ValueError(f"the state has an entry for a parameter {name!r} that none of its groups has")
+            return {**given, "param_groups": groups, "state": others}
 
         def put(_: Optimizer) -> None:
             self._kept = {}
@@ -384,13 +417,16 @@ class QLocalAdam(Optimizer):
                     f"the state has {len(saved['params'])} parameters in a group in which the optimizer has "
                     f"{len(own['params'])}"
                 )
-            if "betas" not in saved:
-                raise ValueError("the state was made neither by QLocalAdam nor by torch.optim.Adam: it has no 'betas'")
+            for name in ("betas", "lr", "eps", "weight_decay"):
+                if name not in saved:
+                    raise ValueError(
+                        f"the state was made neither by QLocalAdam nor by torch.optim.Adam: it has no {name!r}"
+                    )
             if "variance" in saved:
                 group = {**BEFORE, **saved, "backend": own["backend"]}
                 self._refuse_other_settings(group, own)
             else:  # of torch.optim.Adam
-                group = {**own, **saved}
+                group = {**own, **saved, **dict.fromkeys(("foreach", "fused")), "capturable": False}
             _check_options(group)
             groups.append(group)
         return groups
@@ -412,6 +448,8 @@ class QLocalAdam(Optimizer):
         for saved, own in zip(groups, self.param_groups, strict=True):
             for name, param in zip(saved["params"], own["params"], strict=True):
                 state = given["state"].get(name)
+                if state is not None and not isinstance(state, dict):
+                    raise ValueError(f"the state of parameter {name!r} must be a dict, got {type(state).__name__}")
                 if state:
                     fit = states.from_adam if states.is_adam(state) else states.checked
                     yield param, fit(state, param, _codecs(own, param), name)
@@ -431,7 +469,7 @@ class QLocalAdam(Optimizer):
         state = {
             name: states.to_adam(kept, params[name][0], _codecs(params[name][1], params[name][0]))
             for name, kept in packed["state"].items()
-            if kept
+            if kept and name in params
         }
         ours = {*SETTINGS, "backend"}
         groups = [{k: v for k, v in group.items() if k not in ours} for group in packed["param_groups"]]
@@ -511,13 +549,25 @@ class Adam4bit(Adam8bit):
 
 
 def _refuse_parameter(param: Tensor) -> None:
-    if param.is_complex() or not param.is_floating_point():
+    if param.is_complex():
         raise ValueError(f"QLocalAdam updates real parameters only, got one of {param.dtype}")
+    if param.dtype not in PARAMETER_TYPES:
+        raise ValueError(f"QLocalAdam updates parameters of {_words(PARAMETER_TYPES)}, got one of {param.dtype}")
+    if states.keeps_its_own(param):
+        raise ValueError(f"QLocalAdam updates plain tensors and DTensors, got a {type(param).__name__}")
     if param.layout != torch.strided:
         raise ValueError(f"QLocalAdam updates dense parameters only, got one of layout {param.layout}")
     if any(size > 1 and stride == 0 for size, stride in zip(param.shape, param.stride(), strict=True)):
         raise ValueError(f"QLocalAdam needs a place in memory for each value, got an expanded tensor of {param.shape}")
     states.refuse_unsummed(param)
+
+
+def _words(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _nothing() -> None:
+    """The step of a group without gradients."""
 
 
 def _gradients(group: dict[str, Any]) -> dict[int, Tensor]:
@@ -532,6 +582,10 @@ def _gradients(group: dict[str, Any]) -> dict[int, Tensor]:
             raise RuntimeError(
                 f"a parameter of {tuple(param.shape)} has a gradient of {tuple(grad.shape)}: was its data replaced?"
             )
+        if grad.is_complex():
+            raise RuntimeError(f"QLocalAdam does not support complex gradients, got one of {grad.dtype}")
+        if states.keeps_its_own(grad):
+            raise RuntimeError(f"QLocalAdam takes plain gradients and DTensors, got a {type(grad).__name__}")
         grad = states.local_grad(param, grad)
         if grad._is_zerotensor():  # a tensor without memory, of which autograd knows that it is zero
             grad = torch.zeros_like(states.local(param))
@@ -564,6 +618,11 @@ def _rule(group: dict[str, Any], quantized: bool = True) -> Rule:
     if floor is None:
         floor = 0.0 if variance is None else group["eps"]
     beta1, beta2 = map(float, group["betas"])
+    if momentum is not None and momentum.relative and 0 < beta1**2 >= beta2:
+        raise ValueError(
+            f"betas must satisfy beta1^2 < beta2 for normalised momentum, which has no bound otherwise, got "
+            f"{group['betas']!r}"
+        )
     return Rule(
         momentum=momentum,
         variance=variance,

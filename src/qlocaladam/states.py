@@ -10,7 +10,6 @@ cut is part of the entries' names: blocks that were cut in another way cannot be
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import replace
 from typing import Any
@@ -31,6 +30,31 @@ def is_sharded(tensor: Tensor) -> bool:
     """Whether it is a DTensor. None can exist before somebody has imported their module, which is slow to import."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether torch itself handles operations on it."""
+    return type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
+
+
+def is_fake(tensor: Tensor) -> bool:
+    return type(tensor).__module__.startswith("torch._subclasses.")
+
+
+def keeps_its_own(tensor: Tensor) -> bool:
+    """Whether it is a subclass that keeps its numbers elsewhere, as quantized weights do: views may be copies."""
+    return not (is_plain(tensor) or is_sharded(tensor) or is_fake(tensor))
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether all of its values are in memory on the CPU, as they are."""
+    if tensor.device.type != "cpu" or not is_plain(tensor) or tensor.layout != torch.strided or tensor.is_neg():
+        return False
+    if tensor._is_zerotensor() or torch._is_functional_tensor(tensor):
+        return False
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    end = (tensor.storage_offset() + reach + 1) * tensor.element_size()
+    return not tensor.numel() or (end <= tensor.untyped_storage().nbytes() and tensor.data_ptr() != 0)
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -97,17 +121,44 @@ def new_state(param: Tensor, codecs: Codecs) -> State:
 
 def stored(state: State, moment: str, codec: Codec | None, param: Tensor) -> Tensor | Encoded:
     """A moment as it is stored for this process's part of the parameter."""
-    entries = (moment,) if codec is None else _entries(moment, param)
-    if not all(entry in state for entry in entries):
+    entries: tuple[str, ...] = (moment,) if codec is None else _entries(moment, param)
+    if not all(isinstance(state.get(entry), Tensor) for entry in entries):
         raise RuntimeError(
-            f"the state of a parameter of {param.numel()} values has another form: was its data replaced?"
+            f"the state of a parameter of {_of(param)} has no {_listed(entries)}: was one of them replaced?"
         )
+    own = local(param)
     if codec is None:
-        return local(state[moment])
-    (codes, ranges), numel = (local(state[entry]) for entry in entries), local(param).numel()
+        whole = local(state[moment])
+        _refuse_replaced(whole, _full_precision(param), tuple(own.shape), moment, param)
+        return whole
+    codes, ranges = (local(state[entry]) for entry in entries)
     if is_sharded(param):  # without what only a longer shard fills
-        codes, ranges = codes[: codec.code_bytes(numel)], ranges[: codec.blocks(numel)]
+        codes, ranges = codes[: codec.code_bytes(own.numel())], ranges[: codec.blocks(own.numel())]
+    _refuse_replaced(codes, torch.uint8, (codec.code_bytes(own.numel()),), entries[0], param)
+    _refuse_replaced(ranges, torch.float32, (codec.blocks(own.numel()), codec.range_size), entries[1], param)
     return Encoded(codes, ranges)
+
+
+def step_of(state: State, param: Tensor) -> int:
+    """How many updates the parameter has had."""
+    if not isinstance(step := state.get("step"), int):
+        raise RuntimeError(f"the state of a parameter of {_of(param)} has step={step!r}: was it replaced?")
+    return step
+
+
+def _of(tensor: Tensor) -> str:
+    shape = " x ".join(map(str, tensor.shape)) or "a single value"
+    return f"{'sharded ' if is_sharded(tensor) else ''}{tensor.dtype} of {shape}"
+
+
+def _refuse_replaced(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], entry: str, param: Tensor) -> None:
+    """A kernel takes a state for what its parameter and its group's settings say."""
+    like = tensor.dtype == dtype and tuple(tensor.shape) == shape and is_fake(tensor) == is_fake(param)
+    if not like or tensor.device != param.device:
+        raise RuntimeError(
+            f"the state {entry!r} of a parameter of {_of(param)} must be {dtype} of {' x '.join(map(str, shape))} on "
+            f"{param.device}, got {_of(tensor)} on {tensor.device}: was one of them replaced?"
+        )
 
 
 def checked(saved: State, param: Tensor, codecs: Codecs, name: object) -> State:
@@ -143,24 +194,31 @@ def _listed(names: Any) -> str:
 
 
 def _whole_step(value: Any, name: object) -> int:
-    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
-    whole = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-    if not whole or number < 0 or number != int(number):
-        raise ValueError(f"the state of parameter {name!r} has step={value!r}; it must be a whole number of at least 0")
+    readable = isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta" and not is_fake(value)
+    number = value.item() if readable else value
+    whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+    if not whole or isinstance(number, bool) or not 0 <= number < 2**53:
+        raise ValueError(
+            f"the state of parameter {name!r} has a step of {str(value)[:40]}, not a whole number from 0 on"
+        )
     return int(number)
 
 
 def _refuse_unlike(value: Any, wanted: Tensor, key: str, name: object) -> None:
-    def of(tensor: Tensor) -> str:
-        shape = " x ".join(map(str, tensor.shape)) or "a single value"
-        return f"{'sharded ' if is_sharded(tensor) else ''}{tensor.dtype} of {shape}"
-
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         raise ValueError(f"the state of parameter {name!r} has {type(value).__name__} in {key!r}, not a dense tensor")
-    if of(value) != of(wanted) or local(value).shape != local(wanted).shape:
+    _refuse_without_data(value, key, name)
+    if _of(value) != _of(wanted) or local(value).shape != local(wanted).shape:
         raise ValueError(
-            f"the state of parameter {name!r} has {of(value)} in {key!r}; the parameter needs {of(wanted)}"
+            f"the state of parameter {name!r} has {_of(value)} in {key!r}; the parameter needs {_of(wanted)}"
         )
+
+
+def _refuse_without_data(value: Tensor, key: str, name: object) -> None:
+    part = local(value)
+    on_cpu = part.device.type == "cpu"
+    if part.device.type == "meta" or is_fake(part) or (on_cpu and not has_memory(part.resolve_neg())):
+        raise ValueError(f"the state of parameter {name!r} has a tensor without data in {key!r}")
 
 
 def is_adam(saved: State) -> bool:
@@ -185,6 +243,7 @@ def from_adam(saved: State, param: Tensor, codecs: Codecs, name: object) -> Stat
                     f"the state of parameter {name!r} has {got} in {theirs!r}; the parameter needs floating-point "
                     f"numbers of {tuple(param.shape)}"
                 )
+            _refuse_without_data(value, theirs, name)
             if is_sharded(value) != is_sharded(param):
                 raise ValueError(
                     f"the state of parameter {name!r} must be sharded like it in {theirs!r}, or not at all"
@@ -218,7 +277,7 @@ def to_adam(state: State, param: Tensor, codecs: Codecs) -> State:
         first = codecs[0]
         if first is not None and first.relative:
             moments["momentum"] *= moments["variance"].sqrt()
-    exported: State = {"step": torch.tensor(float(state["step"]), dtype=torch.float32)}
+    exported: State = {"step": torch.tensor(float(state["step"]), dtype=torch.float32, device="cpu")}
     for moment, theirs in ADAM_NAMES.items():
         values = moments[moment]
         exported[theirs] = _like_parameter(values, param) if is_sharded(param) else values

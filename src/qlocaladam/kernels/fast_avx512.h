@@ -113,7 +113,8 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
                 V G = _mm512_loadu_ps(g + at), M, W;
                 _mm_prefetch((const char *)(g + at + AHEAD), _MM_HINT_T1);
                 _mm_prefetch((const char *)(p + at + AHEAD), _MM_HINT_T1);
-                if (!plain) G = FMA(_mm512_loadu_ps(p + at), K(a.decay), MUL(G, K(a.sign)));
+                if (!plain) G = MUL(G, K(a.sign));
+                if (!plain && a.decay != 0.0f) G = FMA(_mm512_loadu_ps(p + at), K(a.decay), G);
                 I code_m = load_codes(codes_m + bytes * j, k, bits), code_v = load_codes(codes_v + bytes * j, k, bits);
                 if (bits == 4) {
                     M = _mm512_permutexvar_ps(code_m, table_m);

@@ -21,7 +21,7 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
         int32_t least_v = INT32_MAX, most_v = INT32_MIN;
         _Pragma("omp simd reduction(min:least_m,least_v) reduction(max:most_m,most_v)")
         for (int i = at; i < at + 64; i++) {
-            float x = plain ? g[i] : a.sign * g[i] + a.decay * p[i];
+            float x = plain ? g[i] : a.decay != 0.0f ? a.sign * g[i] + a.decay * p[i] : a.sign * g[i];
             int32_t k = bits_of(exp2_of((float)from_v[i] * step_v + base_v) - offset);
             float square = float_of(greater(lesser(k, high_v), low_v)), mean;
             if (relative) {

@@ -203,7 +203,9 @@ INLINE float rounded_stochastically(float x, uint32_t noise, int type)
         float steps = (float)(int32_t)(float_of(magnitude) * 0x1p24f + (float)drawn * 0x1p-13f) * 0x1p-24f;
         rounded = magnitude < bits_of(0x1p-14f) ? bits_of(steps) | (b & INT32_MIN) : rounded;
     }
-    return float_of(magnitude < INFINITE_BITS ? rounded : b);
+    /* The upper neighbour of the largest number is none. */
+    int32_t end = type == BFLOAT16 ? INFINITE_BITS : bits_of(65536.0f);
+    return float_of(magnitude < INFINITE_BITS && (rounded & 0x7fffffff) < end ? rounded : b);
 }
 
 STAGE void load(const void *from, int type, int64_t first, int n, float *restrict out)
@@ -654,7 +656,8 @@ static void step_range(const Job *job, int64_t begin, int64_t end, Scratch *x)
         int rounds_weights = s->stochastic_weights && t->param_type != FLOAT32;
         if (s->rounding == STOCHASTIC) start_noise(key_of(t, s, 0), &x->of_m), start_noise(key_of(t, s, 1), &x->of_v);
         if (rounds_weights) start_noise(key_of(t, s, 2), &x->of_weights);
-        Fast f = {adam_of(t, s), s->momentum_kind == NORMALISED ? s->beta1 / __builtin_sqrtf(s->beta2) : s->beta1,
+        float relative = s->beta1 > 0.0f ? s->beta1 / __builtin_sqrtf(s->beta2) : 0.0f;
+        Fast f = {adam_of(t, s), s->momentum_kind == NORMALISED ? relative : s->beta1,
                   s->log_offset, s->log_offset * s->beta2, x->of_m.lane, x->of_v.lane};
         for (int64_t block = from; block < to; block += row) {
             int64_t first = block * size, last = (block + row < to ? block + row : to) * size;

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import pairwise
@@ -19,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qlocaladam.codecs import ROUNDINGS, Codec, Encoded, LogCodec, dynamic_map
+from qlocaladam.codecs import ROUNDINGS, Codec, Encoded, LogCodec, dynamic_values
 from qlocaladam.kernels import Rule, Work
+from qlocaladam.states import has_memory
 
 VALUES_PER_THREAD = 2**16
 """Below this, waking another thread costs more than it saves."""
@@ -96,6 +98,18 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+_forked = False
+"""The threads of the OpenMP runtime stay behind when a process forks; the child that calls them waits for ever."""
+
+
+def _in_child() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 @cache
 def _openmp() -> Any:
     """GOMP_parallel(function, data, threads, flags) of the OpenMP runtime that torch has loaded, or None.
@@ -111,11 +125,10 @@ def reason_against(tensor: Tensor) -> str | None:
         return "was not built: install the package where a C compiler is, or use 'reference'"
     if tensor.device.type != "cpu":
         return f"runs on the CPU, got a tensor on {tensor.device}; use 'auto'"
-    # Subclasses that handle operations themselves (FakeTensor, quantized weights) need not have any memory.
-    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__ or tensor.is_neg():
-        return f"takes plain tensors, got one of {type(tensor).__name__}; use 'auto'"
     if tensor.dtype not in TYPES:
         return f"updates float32, bfloat16 and float16, got a tensor of {tensor.dtype}; use 'auto'"
+    if not has_memory(tensor):
+        return f"takes tensors as they are in memory, got a {type(tensor).__name__} that is not; use 'auto'"
     return None
 
 
@@ -123,23 +136,33 @@ def update(work: Sequence[Work], rule: Rule) -> None:
     """Update tensors for which there is no reason against it."""
     # Parameters that share memory are updated one after the other, as torch does it.
     for batch in [[one] for one in work] if _overlap(work) else [work]:
-        dense = [one._replace(param=one.param.contiguous(), grad=one.grad.contiguous()) for one in batch]
+        dense = [one._replace(param=one.param.contiguous(), grad=_apart(one.grad, one.param)) for one in batch]
         Table(dense, rule).run(rule, [one.step for one in dense])
         for one, copy in zip(batch, dense, strict=True):
             if copy.param is not one.param:
                 one.param.copy_(copy.param)
 
 
-def _overlap(work: Sequence[Work]) -> bool:
-    """Whether the memory of two parameters may be the same; an interval is taken for used as a whole."""
-    ends = []
-    for one in work:
-        reach = sum((size - 1) * stride for size, stride in zip(one.param.shape, one.param.stride(), strict=True))
-        if one.param.numel():
-            start = one.param.data_ptr()
-            ends.append((start, start + (reach + 1) * one.param.element_size()))
-    ends.sort()
+def _interval(tensor: Tensor) -> tuple[int, int]:
+    """Where a tensor that is not empty begins and ends in memory."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (reach + 1) * tensor.element_size()
+
+
+def _meet(*tensors: Tensor) -> bool:
+    """Whether two of them may share memory; an interval is taken for used as a whole."""
+    ends = sorted(_interval(tensor) for tensor in tensors if tensor.numel())
     return any(end > start for (_, end), (start, _) in pairwise(ends))
+
+
+def _overlap(work: Sequence[Work]) -> bool:
+    return _meet(*(one.param for one in work))
+
+
+def _apart(grad: Tensor, param: Tensor) -> Tensor:
+    """The gradient in logical order, in memory that the parameter has no part of."""
+    return grad.clone(memory_format=torch.contiguous_format) if _meet(grad, param) else grad.contiguous()
 
 
 class Table:
@@ -201,6 +224,8 @@ class Kept:
         self.watched = [*self.params, *self.tensors]
         self.places, self.sizes = list(map(Tensor.data_ptr, self.watched)), list(map(Tensor.numel, self.watched))
         self.grad_types, self.grad_sizes = [one.grad.dtype for one in work], self.sizes[: len(work)]
+        self.reach = [size * param.element_size() for size, param in zip(self.sizes, self.params, strict=False)]
+        self.quantized = tuple(batches)
         self.tables = []
         first = 0
         for quantized, batch in batches.items():
@@ -208,15 +233,15 @@ class Kept:
             self.tables.append((quantized, Table(batch, rules[quantized]), part))
             first = part.stop
 
-    @staticmethod
-    def can_be(params: Sequence[Tensor], work: Sequence[Work]) -> bool:
-        """Whether nothing of these has to be looked at anew at every step."""
-        own = {id(param) for param in params}  # a part of a sharded parameter is none of them
-        dense = (id(one.param) in own and one.param.is_contiguous() and one.grad.is_contiguous() for one in work)
-        return all(dense) and not _overlap(work)
-
-    def take(self, params: Sequence[Tensor], states: Mapping[Tensor, dict[str, Any]]) -> bool:
+    def fits(
+        self, params: Sequence[Tensor], states: Mapping[Tensor, dict[str, Any]], rules: Mapping[bool, Rule]
+    ) -> bool:
         """Take this step's gradients; False if anything is not as it was, or a gradient is none for the kernel."""
+        if any(
+            (rules[quantized].momentum, rules[quantized].variance) != table.codecs
+            for quantized, table, _ in self.tables
+        ):
+            return False
         if len(params) != len(self.all_params) or not all(map(is_, params, self.all_params)):
             return False
         if any(param.grad is not None for param in self.idle):
@@ -240,27 +265,42 @@ class Kept:
         pointers = list(map(Tensor.data_ptr, grads))
         if 0 in pointers and any(size and not pointer for size, pointer in zip(self.grad_sizes, pointers, strict=True)):
             return False  # of zeros that autograd has not written down
+        if any(abs(grad - own) < reach for grad, own, reach in zip(pointers, self.places, self.reach, strict=False)):
+            return False  # a gradient that shares memory with its parameter
+        if not all(isinstance(state.get("step"), int) for state in self.states):
+            return False
         for _, table, part in self.tables:
             table.rows["grad"] = pointers[part]
         return True
 
-    def run(self, rules: Callable[[bool], Rule]) -> bool:
-        """Take a step; False if the rules are for other codes."""
-        chosen = [(rules(quantized), table, self.states[part]) for quantized, table, part in self.tables]
-        if any((rule.momentum, rule.variance) != table.codecs for rule, table, _ in chosen):
-            return False
-        for rule, table, states in chosen:
+    def run(self, rules: Mapping[bool, Rule]) -> None:
+        """Take a step with the gradients that fit."""
+        for quantized, table, part in self.tables:
+            states = self.states[part]
             steps = [state["step"] + 1 for state in states]
-            table.run(rule, steps)
+            table.run(rules[quantized], steps)
             for state, step in zip(states, steps, strict=True):
                 state["step"] = step
-        return True
+
+
+def kept(
+    number: int,
+    params: Sequence[Tensor],
+    states: Mapping[Tensor, dict[str, Any]],
+    batches: Mapping[bool, Sequence[Work]],
+    rules: Mapping[bool, Rule],
+) -> dict[int, Kept]:
+    """The tables of a group by its number; none where something has to be looked at anew at every step."""
+    work = [one for batch in batches.values() for one in batch]
+    own = {id(param) for param in params}  # a part of a sharded parameter is none of them
+    dense = (id(one.param) in own and one.param.is_contiguous() and one.grad.is_contiguous() for one in work)
+    return {number: Kept(params, states, batches, rules)} if all(dense) and not _overlap(work) else {}
 
 
 def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> None:
     kernel = library()
     assert kernel is not None
-    threads = min(torch.get_num_threads(), values // VALUES_PER_THREAD) if _openmp() else 1
+    threads = min(torch.get_num_threads(), values // VALUES_PER_THREAD) if _openmp() and not _forked else 1
     parts = threads * PARTS_PER_THREAD if threads > 1 else 1
     job = Job(table.ctypes.data, len(table), ctypes.addressof(settings), blocks, parts, 0, 0)
     if threads > 1:
@@ -283,10 +323,9 @@ def _pointers(state: Tensor | Encoded, codec: Codec | None, numel: int) -> tuple
 
 
 def _check(tensor: Tensor, dtype: torch.dtype, numel: int) -> None:
-    plain = tensor.device.type == "cpu" and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
-    if not plain or tensor.dtype != dtype or tensor.numel() != numel or not tensor.is_contiguous():
+    if not has_memory(tensor) or tensor.dtype != dtype or tensor.numel() != numel or not tensor.is_contiguous():
         raise RuntimeError(
-            f"the optimizer's state must be {numel} contiguous values of {dtype} on the CPU, got "
+            f"the optimizer's state must be {numel} contiguous values of {dtype} in memory, got "
             f"{tensor.numel()} of {tensor.dtype} on {tensor.device}: was the parameter or its state replaced?"
         )
 
@@ -294,7 +333,7 @@ def _check(tensor: Tensor, dtype: torch.dtype, numel: int) -> None:
 @cache
 def _dynamic_code(signed: bool) -> np.ndarray:
     """The structure Dynamic of fused.c."""
-    values = dynamic_map(signed).numpy()
+    values = dynamic_values(signed)
     middle = np.append((values[1:] + values[:-1]) / 2, np.float32(np.inf))
     edges = (np.arange(CELLS + 1, dtype=np.uint32) + 0x3380 << 16).view(np.float32)
     edges[0] = 0.0
@@ -317,7 +356,7 @@ def _settings(rule: Rule, block_size: int) -> Settings:
         least[1] /= math.log(2)
     return Settings(
         block_size,
-        rule.block_size if any(codec.pad_blocks for codec in codecs) else 0,
+        min(rule.block_size, 2**62) if any(codec.pad_blocks for codec in codecs) else 0,
         _dynamic_code(signed=True).ctypes.data,
         _dynamic_code(signed=False).ctypes.data,
         _kind(rule.momentum),

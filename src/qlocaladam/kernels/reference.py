@@ -100,4 +100,5 @@ def stochastically_rounded(values: Tensor, dtype: torch.dtype, key: int, first: 
     if dtype == torch.float16:  # below 2^-14 its numbers are 2^-24 apart
         steps = (values.abs() * 2.0**24 + noise.to(torch.float32) * 2.0**-dropped).floor()
         rounded = torch.where(values.abs() < 2.0**-14, (steps * 2.0**-24).copysign(values), rounded)
-    return torch.where(values.isfinite(), rounded, values).to(dtype)
+    stored = torch.where(values.isfinite(), rounded, values).to(dtype)
+    return torch.where(stored.isinf(), values.to(dtype), stored)  # the upper neighbour of the largest number is none
