@@ -48,7 +48,7 @@ NOISE_LANES = 64
 
 
 def noise_bits(key: int, first: int, count: int, device: torch.device | None = None) -> Tensor:
-    """32 random bits each for the positions first to first + count, of nothing but the key and the position, as int64.
+    """32 random bits each for the positions first to first + count, of nothing but the key and the position, as int32.
 
     The sum of a hash of the position in its run of 64 and of a hash of the run, without carry: two positions are
     independent of each other, which is all that rounding needs, and a kernel spends one addition on each.
@@ -56,7 +56,7 @@ def noise_bits(key: int, first: int, count: int, device: torch.device | None = N
     runs = torch.arange(first // NOISE_LANES, -(-(first + count) // NOISE_LANES), device=device)
     of_run = mix((runs * 0x85EBCA6B + (key ^ 0x5BD1E995)) & 0xFFFFFFFF)
     of_lane = mix((torch.arange(NOISE_LANES, device=device) * 0x9E3779B9 + key) & 0xFFFFFFFF)
-    bits = (of_run[:, None] + of_lane) & 0xFFFFFFFF
+    bits = of_run.to(torch.int32)[:, None] + of_lane.to(torch.int32)
     start = first % NOISE_LANES
     return bits.view(-1)[start : start + count]
 
@@ -66,7 +66,7 @@ def uniform_noise(key: int, first: int, count: int, device: torch.device | None 
 
     Of 16 bits: with so few, a whole level plus such a number is exact, and a level that is exact stays what it is.
     """
-    return (noise_bits(key, first, count, device) >> 16).to(torch.float32) * 2.0**-16
+    return (noise_bits(key, first, count, device) >> 16 & 0xFFFF).to(torch.float32).mul_(2.0**-16)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,9 @@ class Codec(ABC):
         """Encode a tensor of any shape. Stochastic rounding draws from the stream `key` at position `first` on."""
         flat = values.detach().to(torch.float32).reshape(-1)
         blocks = self._in_blocks(flat)
-        usable = blocks.isfinite() if self.signed else blocks.isfinite() & (blocks >= 0)
-        ranges = torch.where(usable.all(1, keepdim=True), self._range(blocks), torch.nan)
+        low, high = torch.aminmax(blocks, dim=1, keepdim=True)  # NaN wins, and infinity is an end
+        usable = low.isfinite() & high.isfinite() if self.signed else high.isfinite() & (low >= 0)
+        ranges = self._range(low, high).masked_fill_(~usable, torch.nan)
         if self.pad_blocks and flat.numel() % self.block_size:
             self._include_padding(ranges[-1])
         levels = self._levels(blocks, ranges).reshape(-1)[: flat.numel()].nan_to_num_(nan=0.0)
@@ -171,8 +172,8 @@ class Codec(ABC):
         return torch.where(span > 0, self.top / span * (1 + 2.0**-22), span)
 
     @abstractmethod
-    def _range(self, blocks: Tensor) -> Tensor:
-        """One row a block."""
+    def _range(self, low: Tensor, high: Tensor) -> Tensor:
+        """One row a block, made of its least and its greatest values."""
 
     @abstractmethod
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
@@ -204,8 +205,8 @@ class LinearCodec(Codec):
     name: ClassVar[str] = "linear"
     released: ClassVar[bool] = True
 
-    def _range(self, blocks: Tensor) -> Tensor:
-        return torch.stack((blocks.amin(1), blocks.amax(1)), 1)
+    def _range(self, low: Tensor, high: Tensor) -> Tensor:
+        return torch.cat((low, high), 1)
 
     def _scaled(self, ranges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """A power of two that keeps denormal and huge blocks inside float32, and low and range times that power."""
@@ -217,13 +218,13 @@ class LinearCodec(Codec):
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         scale, low, span = self._scaled(ranges)
-        return (blocks * scale - low) * self._per_level(span)
+        return (blocks * scale).sub_(low).mul_(self._per_level(span))
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
         scale, low, span = self._scaled(ranges)
         step = span / self.top * (1 + 2.0**-21)  # rounded up, so that the last code reaches the maximum
         highest = torch.maximum(ranges[:, 1:], ranges[:, :1] + self.least_range)
-        return torch.minimum((codes * step + low) / scale, highest)
+        return (codes * step).add_(low).div_(scale).clamp_(max=highest)
 
 
 @dataclass(frozen=True)
@@ -244,15 +245,15 @@ class NormalisedCodec(Codec):
     def top(self) -> int:
         return (1 << self.bits) - 2  # an even number, so that zero is a level
 
-    def _range(self, blocks: Tensor) -> Tensor:
-        largest = blocks.abs().amax(1, keepdim=True)
+    def _range(self, low: Tensor, high: Tensor) -> Tensor:
+        largest = torch.maximum(-low, high)
         return largest.masked_fill_(largest < 2.0**-60, 0.0)
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
-        return blocks * self._per_level(2 * ranges) + self.top // 2
+        return (blocks * self._per_level(2 * ranges)).add_(self.top // 2)
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
-        return (codes.to(torch.float32) - self.top // 2) * (ranges / (self.top // 2))
+        return codes.to(torch.float32).sub_(self.top // 2).mul_(ranges / (self.top // 2))
 
 
 @dataclass(frozen=True)
@@ -277,8 +278,8 @@ class LogCodec(Codec):
         if not isinstance(offset, float | int) or not 2.0**-126 <= offset < math.inf:
             raise ValueError(f"log_offset must be finite and at least 1.18e-38, got {self.offset!r}")
 
-    def _range(self, blocks: Tensor) -> Tensor:
-        return torch.stack((blocks.amin(1), blocks.amax(1)), 1)
+    def _range(self, low: Tensor, high: Tensor) -> Tensor:
+        return torch.cat((low, high), 1)
 
     @property
     def padding(self) -> float:
@@ -293,17 +294,17 @@ class LogCodec(Codec):
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         low, span, full = self._log_range(ranges)
-        levels = ((blocks + self.offset).log2() - low) * self._per_level(span)
+        levels = (blocks + self.offset).log2_().sub_(low).mul_(self._per_level(span))
         # torch's logarithm of one number can differ in the last bit from that of many.
-        return torch.where((blocks == ranges[:, 1:]) & (span > 0) & full, self.top, levels)
+        return levels.masked_fill_(blocks == torch.where((span > 0) & full, ranges[:, 1:], torch.nan), self.top)
 
     def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
         low, span, full = self._log_range(ranges)
         # Beyond rounding error, so that clamping makes the ends exact.
         hair = 2.0**-19 + 2.0**-22 * torch.maximum(low.abs(), (low + span).abs())
-        values = (codes * ((span + 2 * hair) / self.top) + (low - hair)).exp2() - self.offset
+        values = (codes * ((span + 2 * hair) / self.top)).add_(low - hair).exp2_().sub_(self.offset)
         minimum, maximum = ranges.chunk(2, 1)
-        return torch.maximum(torch.minimum(values, maximum.masked_fill(~full, torch.inf)), minimum)
+        return values.clamp_(minimum, maximum.masked_fill(~full, torch.inf))
 
 
 @cache
@@ -343,8 +344,8 @@ class DynamicCodec(Codec):
         if self.bits != 8:
             raise ValueError(f"bits must be 8 for the dynamic code, got {self.bits!r}")
 
-    def _range(self, blocks: Tensor) -> Tensor:
-        return blocks.abs().amax(1, keepdim=True)
+    def _range(self, low: Tensor, high: Tensor) -> Tensor:
+        return torch.maximum(-low, high)
 
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         values = dynamic_map(self.signed, blocks.device)

@@ -124,6 +124,11 @@ INLINE int fast_as(const Fast *f, const Settings *s, int plain, int relative, in
     if (!prepare_decoding(f, s, relative, bits, blocks, ranges_m, ranges_v, r)) return NOT_BEGUN;
     first_loop(f, plain, relative, bits, blocks, p, g, codes_m, codes_v, r);
     int usable = prepare_encoding(f, s, relative, bits, stochastic, blocks, ranges_m, ranges_v, r);
+    if (!usable && relative)                          /* beside an infinite variance a momentum is nothing, if finite */
+        for (int i = 0; i < 64 * blocks; i++) {
+            float x = plain ? g[i] : gradient(f->adam, p[i], g[i]);
+            if (bits_of(r->v[i]) == INFINITE_BITS && x - x == 0.0f) r->m[i] = 0.0f, r->divisor[i] = 1.0f;
+        }
     second_loop(f, plain, relative, bits, stochastic, blocks, p, codes_m, codes_v, r);
     return usable ? DONE : NOT_ENCODED;
 }

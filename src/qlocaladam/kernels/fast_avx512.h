@@ -29,13 +29,21 @@ INLINE V log2_vector(V x)
     return FMA(f, y, e);
 }
 
-/* 1 / sqrt(x) to float32 rounding; 0 where x is below normal numbers or infinite. */
+/* One step of Newton's from y to 1 / sqrt(x), to float32 rounding. */
+INLINE V refined(V x, V y) { return FMA(MUL(y, K(0.5f)), _mm512_fnmadd_ps(MUL(x, y), y, K(1.0f)), y); }
+
+/* sqrt(x) for x from 0 on; 0 below normal numbers. */
+INLINE V root_of(V x)
+{
+    V normal = _mm512_max_ps(x, K(0x1p-126f));
+    return MUL(x, refined(normal, _mm512_rsqrt14_ps(normal)));
+}
+
+/* 1 / sqrt(x); 0 for x below normal numbers, NaN for an infinite one. */
 INLINE V inverse_root(V x)
 {
     __mmask16 normal = _mm512_cmp_ps_mask(x, K(0x1p-126f), _CMP_NLT_UQ);
-    normal = _mm512_mask_cmp_ps_mask(normal, x, K(__builtin_inff()), _CMP_NEQ_UQ);
-    V y = _mm512_maskz_rsqrt14_ps(normal, x), e = _mm512_fnmadd_ps(MUL(x, y), y, K(1.0f));
-    return _mm512_maskz_fmadd_ps(normal, MUL(y, K(0.5f)), e, y);
+    return refined(x, _mm512_maskz_rsqrt14_ps(normal, x));
 }
 
 /* Of numbers that are not negative, as integers: NaN is beyond all of them. */
@@ -106,7 +114,7 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
             }
             _mm_prefetch((const char *)(codes_m + bytes * j + AHEAD / 64 * bytes), _MM_HINT_T1);
             _mm_prefetch((const char *)(codes_v + bytes * j + AHEAD / 64 * bytes), _MM_HINT_T1);
-            V least_m = lanes, most_m = lanes, least_v = lanes, most_v = lanes;
+            V least_m = _mm512_setzero_ps(), most_m = lanes, least_v = lanes, most_v = lanes;
             UNROLL
             for (int k = 0; k < 4; k++) {
                 const int at = 64 * j + 16 * k;
@@ -126,7 +134,7 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
                     W = greater_bits(lesser_bits(W, high_v), low_v);
                     if (relative) {
                         M = MUL(_mm512_cvtepi32_ps(_mm512_sub_epi32(code_m, _mm512_set1_epi32(127))), step_m);
-                        M = MUL(M, MUL(W, inverse_root(W)));
+                        M = MUL(M, root_of(W));
                     } else {
                         M = _mm512_min_ps(FMA(_mm512_cvtepi32_ps(code_m), step_m, low_m), high_m);
                     }
@@ -143,7 +151,7 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
                 _mm512_storeu_ps(r->m + at, M);
                 _mm512_storeu_ps(r->v + at, W);
                 V magnitude = relative ? _mm512_abs_ps(M) : M;
-                least_m = k ? _mm512_min_ps(least_m, M) : M;
+                if (!relative) least_m = k ? _mm512_min_ps(least_m, M) : M;
                 most_m = k ? _mm512_max_ps(most_m, magnitude) : magnitude;
                 least_v = k ? lesser_bits(least_v, W) : W;
                 most_v = k ? FLOATS(_mm512_max_epu32(BITS(most_v), BITS(W))) : W;

@@ -21,7 +21,7 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
         int32_t least_v = INT32_MAX, most_v = INT32_MIN;
         _Pragma("omp simd reduction(min:least_m,least_v) reduction(max:most_m,most_v)")
         for (int i = at; i < at + 64; i++) {
-            float x = plain ? g[i] : a.decay != 0.0f ? a.sign * g[i] + a.decay * p[i] : a.sign * g[i];
+            float x = plain ? g[i] : gradient(a, p[i], g[i]);
             int32_t k = bits_of(exp2_of((float)from_v[i] * step_v + base_v) - offset);
             float square = float_of(greater(lesser(k, high_v), low_v)), mean;
             if (relative) {
@@ -51,6 +51,8 @@ INLINE void second_loop(const Fast *f, int plain, int relative, int bits, int st
                         uint8_t *restrict codes_m, uint8_t *restrict codes_v, Room *restrict r)
 {
     const Adam a = f->adam;
+    const float offset = f->offset;
+    const uint32_t *restrict lane_m = f->lane_m, *restrict lane_v = f->lane_v;
     const int32_t top_v = bits == 8 ? 255 : 15, top_m = top_v - relative;
     uint8_t *restrict to_m = bits == 4 ? r->wide_m : codes_m, *restrict to_v = bits == 4 ? r->wide_v : codes_v;
     for (int j = 0; j < blocks; j++) {
@@ -62,10 +64,10 @@ INLINE void second_loop(const Fast *f, int plain, int relative, int bits, int st
         SIMD
         for (int i = 0; i < 64; i++) {
             P[i] = (plain ? P[i] : P[i] * a.shrink) - a.step_size * (M[i] / D[i]);
-            float level_m = M[i] * per_m + shift_m, level_v = log2_of(W[i] + f->offset) * per_v + shift_v;
+            float level_m = M[i] * per_m + shift_m, level_v = log2_of(W[i] + offset) * per_v + shift_v;
             if (stochastic) {
-                level_m += from_one_to_two(f->lane_m[i] + run_m);
-                level_v += from_one_to_two(f->lane_v[i] + run_v);
+                level_m += from_one_to_two(lane_m[i] + run_m);
+                level_v += from_one_to_two(lane_v[i] + run_v);
             }
             to_m[at + i] = (uint8_t)lesser((int32_t)level_m, top_m);
             to_v[at + i] = (uint8_t)lesser((int32_t)level_v, top_v);

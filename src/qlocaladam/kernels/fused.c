@@ -417,15 +417,25 @@ STAGE void codes_dynamic(const Blocks *b, const float *restrict largest, const f
 {
     const float *restrict middle = b->code->middle;
     const int32_t *restrict below = b->code->below;
-    uint8_t *restrict codes = b->codes;
-    FOR_EACH_BLOCK({
-        float relative = largest[j] > 0.0f ? x[at + i] / largest[j] : 0.0f;
-        int32_t bits = bits_of(relative);
-        int32_t cell = ((bits & 0x7fffffff) >> 16) - 0x3380;
-        cell = lesser(greater(cell, 0), CELLS - 1);
-        int32_t code = below[bits < 0 ? CELLS - 1 - cell : CELLS + cell];
-        codes[at + i] = (uint8_t)(code + (middle[code] <= relative));
-    })
+    int32_t found[ROW];
+    for (int j = 0; j < b->blocks; j++) {
+        int64_t at = (int64_t)j * b->size, end = at + b->size < b->count ? at + b->size : b->count;
+        const float per = largest[j] > 0.0f ? largest[j] : __builtin_inff();
+        for (; at < end; at += ROW) {                 /* gathers want whole integers, stores want bytes */
+            const int n = (int)(end - at < ROW ? end - at : ROW);
+            const float *restrict from = x + at;
+            SIMD
+            for (int i = 0; i < n; i++) {
+                float relative = from[i] / per;
+                int32_t bits = bits_of(relative), cell = ((bits & 0x7fffffff) >> 16) - 0x3380;
+                cell = lesser(greater(cell, 0), CELLS - 1);
+                int32_t code = below[CELLS + (bits < 0 ? -1 - cell : cell)];
+                found[i] = code + (middle[code] <= relative ? 1 : 0);
+            }
+            uint8_t *restrict codes = b->codes + at;
+            SIMD for (int i = 0; i < n; i++) codes[i] = (uint8_t)found[i];
+        }
+    }
 }
 
 STAGE void round_levels(const Blocks *b, int rounding, float *restrict x, uint32_t *restrict drawn)
@@ -477,6 +487,9 @@ INLINE int is_plain(const Settings *s)
     return s->grad_sign == 1.0f && s->weight_decay == 0.0f && s->shrink == 1.0f;
 }
 
+/* With coupled decay and sign. Without decay the parameter, which may be infinite, has no part in it. */
+INLINE float gradient(Adam a, float p, float g) { return a.decay != 0.0f ? a.sign * g + a.decay * p : a.sign * g; }
+
 /* `plain` and `relative` are known to the compiler wherever this is called. */
 INLINE void adam(Adam a, int plain, int relative, float *restrict p, float g, float *restrict m, float *restrict v)
 {
@@ -484,7 +497,7 @@ INLINE void adam(Adam a, int plain, int relative, float *restrict p, float g, fl
     float square = float_of((int32_t)(read > a.floor ? read : a.floor));
     float mean = relative ? *m * __builtin_sqrtf(square) : *m;
     if (!plain) {
-        g = a.decay != 0.0f ? a.sign * g + a.decay * *p : a.sign * g;
+        g = gradient(a, *p, g);
         *p *= a.shrink;
     }
     mean = a.beta1 * mean + a.rest1 * g;

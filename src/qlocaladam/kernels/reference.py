@@ -14,8 +14,8 @@ from torch import Tensor
 from qlocaladam.codecs import Codec, Encoded, noise_bits
 from qlocaladam.kernels import Rule, Work
 
-CHUNK_VALUES = 2**20
-"""Values decoded at a time, so that the temporaries of a step do not grow with the tensor."""
+CHUNK_VALUES = 2**17
+"""Values decoded at a time, so that the temporaries of a step stay in a cache and do not grow with the tensor."""
 
 
 def update(work: Sequence[Work], rule: Rule) -> None:
@@ -92,7 +92,7 @@ def stochastically_rounded(values: Tensor, dtype: torch.dtype, key: int, first: 
 
     The probability of either is such that the expected value is the value itself. What is not finite stays as it is.
     """
-    noise = noise_bits(key, first, values.numel(), values.device).to(torch.int32)
+    noise = noise_bits(key, first, values.numel(), values.device)
     dropped = 16 if dtype == torch.bfloat16 else 13  # bits of the significand that a number of 16 bits does not have
     lost = (1 << dropped) - 1
     noise = noise & lost
