@@ -41,11 +41,47 @@ cifar10,0.1,q-localadam,64,0.001,2,1 2,66.11111,19.0,0.25,,0,True,14950112,0.277
 """
 CLAIMS = pd.DataFrame(
     [
-        ["main/mem", "Table main", "exact", "MB", "14.95", "14.950112", "0.000112", "exact", "", "results/exact/m.csv"],
-        ["text/p", "Section 5", "derived", "", "0.78", "0.81639", "0.036", "contradicts itself", "p is a<b", ""],
-        ["text/span", "Abstract", "derived", "orders", "7--8", "9.0", "1.0", "contradicts itself", "nine", "a, b"],
-        ["main/acc", "Table main", "trained", "%", "81.67", "65.83", "-15.84", "not comparable at this scale", "", ""],
-        ["claim/naive", "Abstract", "claim", "", "--", "", "", "fails here", "naive | survives", "numbers.json"],
+        [
+            "main/mem",
+            "Table main",
+            "exact",
+            "MB",
+            "14.95",
+            "14.950112",
+            "0.000112",
+            "",
+            "exact",
+            "",
+            "results/exact.csv",
+        ],
+        ["text/p", "Section 5", "derived", "", "0.78", "0.81639", "0.036", "", "contradicts itself", "p is a<b", ""],
+        ["text/span", "Abstract", "derived", "orders", "7--8", "9.0", "1.0", "", "contradicts itself", "nine", "a, b"],
+        [
+            "main/acc",
+            "Table main",
+            "trained",
+            "%",
+            "81.67",
+            "65.83",
+            "-15.84",
+            "Digits",
+            "not comparable at this scale",
+            "",
+            "",
+        ],
+        [
+            "claim/naive",
+            "Abstract",
+            "claim",
+            "",
+            "--",
+            "",
+            "",
+            "Digits",
+            "fails here",
+            "naive | survives",
+            "numbers.json",
+        ],
     ],
     columns=list(COLUMNS),
 )
@@ -252,7 +288,7 @@ def test_the_ledger_counts_and_shows_every_claim():
     assert claims[3][3:6] == ["7--8orders", "9", "1"]
     assert claims[5] == ["fails here", "claim", "Abstractclaim/naive", "", "", "", "naive | survivesnumbers.json"]
     assert "p is a&lt;b" in html
-    assert re.findall(r'<a class="file" href="(.*?)"', html)[:3] == ["../../results/exact/m.csv", "../../a", "../../b"]
+    assert re.findall(r'<a class="file" href="(.*?)"', html)[:3] == ["../../results/exact.csv", "../../a", "../../b"]
 
 
 @pytest.mark.parametrize(
