@@ -302,7 +302,7 @@ def _check(arguments: argparse.Namespace) -> None:
     from qlocaladam.paper.layout import Layout
 
     layout = Layout(configuration.load(arguments.configfile, arguments.config))
-    findings = check.check(layout)
+    findings = check.check(layout, arguments.only or check.KINDS)
     print(check.summary(findings, layout), end="", flush=True)
     if arguments.csv:
         _write_text(arguments.csv, _csv(findings))
@@ -638,6 +638,9 @@ def _check_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
     _add_configuration_arguments(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every verdict to this file, too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write them as a page, too")
+    parser.add_argument(
+        "--only", nargs="+", metavar="KIND", help="data, partition, run, analysis, exact, test, table, figure, ..."
+    )
     parser.add_argument("--record", action="store_true", help="end with 0 whatever is found; who reads it decides")
     return _check
 

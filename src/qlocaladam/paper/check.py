@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from html import escape
 from pathlib import Path
@@ -29,6 +29,8 @@ SOUND = "as asked"
 WRONG = "wrong"
 MISSING = "missing"
 UNKNOWN = "not checked"
+KINDS = (*("data", "partition", "run", "analysis", "exact", "test", "table", "page", "figure", "numbers", "claims"),)
+"""Of files, in the order they are looked at."""
 VERDICTS = (SOUND, WRONG, MISSING, UNKNOWN)
 FAILED = (WRONG, MISSING)
 PUBLISHED = Path("paper/published.yaml")
@@ -47,15 +49,12 @@ Texts = Mapping[str, str | bytes]
 """What files must hold, by their paths."""
 
 
-def check(layout: Layout) -> pd.DataFrame:
+def check(layout: Layout, kinds: Collection[str] = KINDS) -> pd.DataFrame:
     """One row a file that the configuration asks for: its kind, the file, the verdict and why."""
-    found = [
-        *_data(layout),
-        *_partitions(layout),
-        *_runs(layout),
-        *_client_analyses(layout),
-        *(finding for kind, paths, make in _made_of_runs(layout) for finding in _compared(kind, paths, make)),
-    ]
+    trained = {"data": _data, "partition": _partitions, "run": _runs, "analysis": _client_analyses}
+    found = [finding for kind, look in trained.items() if kind in kinds for finding in look(layout)]
+    for kind, paths, make in _made_of_runs(layout):
+        found += _compared(kind, paths, make) if kind in kinds else ()
     return pd.DataFrame(found, columns=Finding._fields)
 
 

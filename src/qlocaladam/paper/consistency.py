@@ -81,11 +81,14 @@ def _arms(config: Config) -> None:
         arm, options = config["arms"][name]["arm"], config["arms"][name].get("options", {})
         if not options and int(size) % 2 == 0:
             continue  # and torch need not be imported, which takes longer than all the rest
+        given = {"block_size": int(size), **options}
         try:
-            RunSettings(arm=arm, optimizer={"block_size": int(size), **options})
+            settings = RunSettings(arm=arm, optimizer=given)
         except ValueError as error:
-            given = {"block_size": int(size), **options}
             raise ValueError(f"arms.{name} is {arm} with {given}; {error}") from None
+        made = settings.local_training().optimizer
+        if "bits" in options and made.get("momentum") == made.get("variance") == "fp32":
+            _refuse(f"arms.{name}.options.bits", options["bits"], "none: both of its states are FP32")
 
 
 def _tables(config: Config) -> None:
