@@ -140,7 +140,7 @@ TAMPERED = [
     ("exact", "results/exact/memory.csv", first_number, "and its inputs make it"),
     ("exact", "results/exact/clients.csv", first_number, "and its inputs make it"),
     ("test", "results/test/analysis/significance/multiseed/significance.csv", first_number, "and its inputs make it"),
-    ("table", "results/test/tables/main.csv", first_number, "row 1, alpha is"),
+    ("table", "results/test/tables/main.csv", first_number, "row 1, dataset is"),
     ("table", "paper/generated/test/tables/main.tex", replace("FP32 &", "FP32 & 99.00 \\%"), "line "),
     ("numbers", "results/test/numbers.json", replace("value", "valve"), "line "),
     ("numbers", "paper/generated/test/numbers.tex", first_number, "line "),

@@ -19,6 +19,7 @@ from qlocaladam.paper.grid import GRID
 ROOT = Path(__file__).parents[1]
 CONFIG: dict[str, Any] = {
     "scale": "tiny",
+    "reference": False,
     "controls": False,
     "beyond": False,
     "datasets": {"ten": {}, "hundred": {}},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def project(monkeypatch):
 
 
 def refused(change, *overrides: tuple[str, Any]) -> str:
-    config = {**copy.deepcopy(CONFIG), "scale": "test"}
+    config = {**deepcopy(CONFIG), "scale": "test"}
     change(config)
     with pytest.raises(ValueError, match=r"^\S+: ") as error:
         configuration.check(config, ["config.yaml"], dict(overrides))
@@ -144,7 +144,7 @@ MISTAKES = [
     (
         ("figures", "lines"),
         {"kind": "convergence", "panels": [PANEL]},
-        "figures.lines.panels[0]: a line for iid mixes dataset",
+        "figures.lines.panels[0]: a line for iid mixes",
     ),
     (("arms", "x" * 20), {"label": "X", "arm": "fp32"}, f"arms is {'x' * 20!r}; accepted: a name of letters"),
     (("experiments", 0, "name"), "ab" * 20, f"experiments[0].name is {'ab' * 20!r}; accepted: a name of letters"),
@@ -156,7 +156,7 @@ MISTAKES = [
 )
 def test_a_mistake_is_one_line(place, value, said):
     if said is None:
-        config = {**copy.deepcopy(CONFIG), "scale": "test"}
+        config = {**deepcopy(CONFIG), "scale": "test"}
         mistake(*place, value=value)(config)
         configuration.check(config, ["config.yaml"], {})  # 8 bits have blocks of any size
         place, value = ("arms", "naive-int8"), {"label": "N", "arm": "normalised-4bit", "block_size": 33}
@@ -180,12 +180,12 @@ def test_a_mistake_says_where_it_came_from(tmp_path):
     (tmp_path / "mine.yaml").write_text("clients: 3\n")
     files = ["config.yaml", tmp_path / "mine.yaml"]
     with pytest.raises(ValueError, match=rf"^{re.escape(os.path.relpath(files[1]))}: clients is 3; accepted: "):
-        configuration.check({**copy.deepcopy(CONFIG), "scale": "test", "clients": 3}, files, {})
+        configuration.check({**deepcopy(CONFIG), "scale": "test", "clients": 3}, files, {})
 
 
 def test_values_of_the_command_line_mean_what_they_do_in_the_file():
     given = {"beyond": "true", "scale": "test", "scales": {"test": {"training": {"rounds": "9", "flip": "true"}}}}
-    config = copy.deepcopy(CONFIG)
+    config = deepcopy(CONFIG)
     configuration.settle(config, ["config.yaml"], given)
     assert config["beyond"] is True
     assert config["scales"]["test"]["training"] == {**CONFIG["scales"]["test"]["training"], "rounds": 9, "flip": True}
@@ -219,12 +219,13 @@ PLAIN = "x'; touch pwned; `touch pwned` & | #"
 def test_no_string_of_the_configuration_reaches_a_shell_as_a_command(copy):
     """Each is refused, or put into a whole run of everything that is made of finished runs."""
     config = {**yaml.safe_load((copy.folder / "config.yaml").read_text()), "scale": "test"}
-    accepted = 0
+    schema, accepted = yaml.safe_load((ROOT / configuration.SCHEMA).read_text()), 0
     for place in list(strings(config)):
         for payload in (PAYLOAD, PLAIN):
-            tried = yaml.safe_load(yaml.safe_dump(config))
+            tried = deepcopy(config)
             mistake(*place, value=f"{payload} {accepted}")(tried)
             try:
+                configuration.refuse_by_schema(tried, schema)
                 configuration.check(tried, ["config.yaml"], {})
             except ValueError:
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from projects import RUN, TEST
+from projects import ROOT, RUN, TEST, Project
 from scipy import stats
 
 from qlocaladam.cli import main
@@ -389,3 +389,31 @@ def test_a_user_compares_own_results_with_the_reference(copy):
     assert kept["verdict"].value_counts().to_dict() == {IDENTICAL: 39, DIFFERS: 1, MISSING: 1}
     assert (copy.folder / "results/test/verify.txt").read_text() in said
     assert path.read_bytes() == before
+
+
+def test_tables_are_made_of_the_reference_alone(tmp_path):
+    """Without a run of one's own and without training, and with the numbers that are kept as CSV."""
+    project = Project.fresh(tmp_path / "project")
+    shutil.copytree(ROOT / "paper/reference", project.folder / "paper/reference")
+    kept = project.folder / "paper/reference/quick"
+    tables = ("main", "c10-het", "multiseed")
+    targets = [f"paper/generated/reference/quick/tables/{name}.tex" for name in tables]
+    asked = (*targets, "--config", "reference=true")
+    assert not project.planned(*asked).keys() & {"training_run", "partition", "prepare"}
+    project.snakemake(*asked)
+    for name in tables:
+        own, old = (
+            pd.read_csv(path, dtype=str, keep_default_na=False).set_index(["dataset", "alpha", "arm"])["best"]
+            for path in (project.folder / f"results/reference/quick/tables/{name}.csv", kept / f"tables/{name}.csv")
+        )
+        assert own.equals(old), name
+    text = (project.folder / targets[0]).read_text()
+    assert r"Scale \emph{quick, as kept in paper/reference}: Digits (1,437 training" in text
+
+    rows = pd.read_csv(kept / "runs.csv", dtype=str, keep_default_na=False)
+    rows.loc[rows["run"] == "cifar10/0.1/fp32/64/0.001/42", "best"] = "99.0"
+    rows.to_csv(kept / "runs.csv", index=False)
+    said = project.snakemake(*asked, ok=False)
+    assert "runs.csv: cifar10/0.1/fp32/64/0.001/42: best and final are 99.0 and " in said
+    said = project.snakemake("tables", "--config", "reference=true", "scale=paper", ok=False)
+    assert "reference is True, and paper/reference/paper/runs.csv is not there" in said

@@ -234,7 +234,10 @@ def _numbers(arguments: argparse.Namespace) -> None:
 def _claims(arguments: argparse.Namespace) -> None:
     from qlocaladam.paper import claims
 
-    numbers = json.loads((arguments.numbers or Path("results", arguments.scale, "numbers.json")).read_text())
+    path = arguments.numbers or Path("results", arguments.scale, "numbers.json")
+    if not path.exists():
+        raise ValueError(f"{path} is not there; `snakemake claims --config scale={arguments.scale}` makes it")
+    numbers = json.loads(path.read_text())
     verdicts = claims.judge(claims.load(arguments.published), numbers, arguments.scale)
     print(claims.summary(verdicts))
     if arguments.csv:
@@ -278,11 +281,13 @@ def _collect_reference(reference: Any, arguments: argparse.Namespace) -> None:
 
 def _verify(reference: Any, arguments: argparse.Namespace) -> None:
     from qlocaladam.paper import configuration
+    from qlocaladam.paper.grid import short_name
     from qlocaladam.paper.layout import Layout
 
     kept = reference.read(arguments.reference, arguments.scale)
     overrides = [f"scale={arguments.scale}", *arguments.config]
-    asked = reference.run_names(Layout(configuration.load(arguments.configfile, overrides)).runs)
+    layout = Layout(configuration.load(arguments.configfile, overrides))
+    asked = [short_name(place) for place in layout.runs.to_dict("records")]
     others = len(kept) - kept["run"].isin(asked).sum()
     kept = kept[kept["run"].isin(asked)].reset_index(drop=True)
     verdicts = reference.verify(kept, arguments.runs or Path("results", arguments.scale, "runs"))
@@ -302,6 +307,8 @@ def _check(arguments: argparse.Namespace) -> None:
     from qlocaladam.paper.layout import Layout
 
     layout = Layout(configuration.load(arguments.configfile, arguments.config))
+    if layout.kept:
+        raise ValueError("reference is True; accepted: false, for what is kept is checked where it is read")
     findings = check.check(layout, arguments.only or check.KINDS)
     print(check.summary(findings, layout), end="", flush=True)
     if arguments.csv:

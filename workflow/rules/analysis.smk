@@ -11,7 +11,7 @@ rule analysis:
 
 rule memory:
     input:
-        code=code("analysis/footprint"),
+        code=code("analysis/footprint", "memory"),
     output:
         f"{EXACT}/memory.csv",
     log:
@@ -35,7 +35,7 @@ rule memory:
 
 rule scaling:
     input:
-        code=code("analysis/footprint"),
+        code=code("analysis/footprint", "memory"),
     output:
         f"{EXACT}/scaling.csv",
     log:
@@ -57,7 +57,7 @@ rule scaling:
 
 rule precision:
     input:
-        code=code("analysis/precision"),
+        code=code("analysis/precision", "codecs"),
     output:
         f"{EXACT}/precision.csv",
         f"{EXACT}/precision_summary.csv",

@@ -39,7 +39,10 @@ if START and any(Path(".snakemake/locks").glob("*")):
 if START and not any(Path(qlocaladam.__file__).parent.glob("kernels/_fused_*")):
     logger.warning(NO_KERNEL)
 
-LAYOUT = Layout(config)
+try:
+    LAYOUT = Layout(config)
+except ValueError as error:
+    configuration.stop(error)
 SCALE = LAYOUT.scale
 SIZE = LAYOUT.size
 RESULTS = LAYOUT.results
@@ -100,13 +103,15 @@ LACKING_ANALYSES = {
 
 def run_files(rows, *names):
     """Files of each of these runs, but for those that are not there and will not be trained."""
+    if LAYOUT.kept:
+        return [LAYOUT.kept, LAYOUT.kept.replace("runs.csv", "histories.csv.gz")]
     return [
         f"{folder}/{name}" for folder in LAYOUT.folders(LAYOUT.available(rows)) for name in names or ("summary.json",)
     ]
 
 
 def folders(files):
-    return list(dict.fromkeys(str(Path(file).parent) for file in files))
+    return [LAYOUT.kept][: len(files)] if LAYOUT.kept else list(dict.fromkeys(str(Path(file).parent) for file in files))
 
 
 def named(files):
@@ -194,6 +199,5 @@ if present := set(THERE) & set(sys.argv):
 
 if LAYOUT.absent and workflow.is_main_process:
     lines = [f"{RESULTS}/runs/{name}: {LACKING_RUNS[name]}" for name in RUNS if name in LAYOUT.absent]
-    logger.warning(
-        "\n  ".join([f"train is false, and {len(lines)} of {len(PLACES)} runs are not there as asked:", *lines])
-    )
+    why = f"{LAYOUT.kept} is shown" if LAYOUT.kept else "train is false"
+    logger.warning("\n  ".join([f"{why}, and {len(lines)} of {len(PLACES)} runs are not there as asked:", *lines]))

@@ -6,7 +6,7 @@ rule train:
         run_files(LAYOUT.runs),
 
 
-if config["train"]:
+if config["train"] and not LAYOUT.kept:
 
     rule training_run:
         input:

@@ -42,6 +42,11 @@ def typed(words: Mapping[str, str]) -> dict[str, Any]:
     return {name: KINDS.get(name, str)(words[name]) for name in GRID}
 
 
+def short_name(place: Mapping[str, Any]) -> str:
+    """What a reference calls the run at a place."""
+    return "/".join(map(str, typed(place).values()))
+
+
 def text(value: object) -> str:
     """A value as it stands in a folder's name: 1 and 1.0 are the same alpha."""
     return repr(float(value)) if isinstance(value, float | int) else str(value)

@@ -57,13 +57,23 @@ class Layout:
     def __init__(self, config: Config) -> None:
         self.config, self.scale = config, str(config["scale"])
         self.size = config["scales"][self.scale]
-        self.results = f"results/{self.scale}"
-        self.figure_folder = f"figures/{self.scale}"
-        self.latex = f"paper/generated/{self.scale}"
+        self.kept = f"paper/reference/{self.scale}/runs.csv" if config["reference"] else ""
+        """The runs of a reference, where those are shown instead of one's own."""
+        folder = f"reference/{self.scale}" if self.kept else self.scale
+        self.results, self.figure_folder, self.latex = (
+            f"results/{folder}",
+            f"figures/{folder}",
+            f"paper/generated/{folder}",
+        )
         self.grid = grid.expand(config)
         self.runs = grid.unique(self.grid)
-        places = [] if config["train"] else self.runs.to_dict("records")
-        self.absent = {self.run_name(place) for place in places if self.run_lacks(place)}
+        places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
+        known = set(kept_names(self.kept)) if self.kept else set()
+        self.absent = {
+            self.run_name(place)
+            for place in places
+            if (grid.short_name(place) not in known if self.kept else self.run_lacks(place))
+        }
         """Runs that are not there as asked and will not be trained: tables have gaps in their place."""
         on = {part: {n: e for n, e in config[part].items() if grid.is_on(config, e)} for part in ("tables", "figures")}
         self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
@@ -71,7 +81,9 @@ class Layout:
         self.tested, self.compared = (self._tables_of(kind) for kind in ("multiseed", "equivalence"))
 
     def _has_runs(self, entry: Config) -> bool:
-        """Whether there is a run for a table, and for each panel of a figure."""
+        """Whether there is a run for a table, and for each panel of a figure. A reference has nothing but runs."""
+        if self.kept and entry["kind"] in SHOWN_ANALYSIS:
+            return False
         if "table" in entry:
             return entry["table"] in self.tables
         selections = entry.get("panels", [entry] if "experiments" in entry else [])
@@ -122,7 +134,7 @@ class Layout:
         return f"{self.results}/runs/{self.run_name(place)}"
 
     def folders(self, rows: pd.DataFrame) -> list[str]:
-        return [self.run_folder(row) for row in rows.to_dict("records")]
+        return [self.kept] if self.kept else [self.run_folder(row) for row in rows.to_dict("records")]
 
     def available(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those of the runs that are there or will be trained."""
@@ -132,6 +144,8 @@ class Layout:
         return grid.selected(self.grid, entry)
 
     def asked(self, rows: pd.DataFrame) -> dict[str, Any]:
+        if self.kept:  # whatever made them: the places alone say which
+            return {"places": self.available(rows).to_dict("records")}
         return grid.asked(self.config, rows["dataset"].unique(), rows["arm"].unique())
 
     def run_request(self, place: Row) -> dict[str, Any]:
@@ -162,7 +176,8 @@ class Layout:
         entry, chosen = self.size["datasets"][dataset], grid.training(self.config, dataset)
         options = {name: entry.get(name) for name in SUBSETS}
         if analysis == "distributions":
-            return {**options, **{name: chosen[name] for name in PROBED if name in chosen}}
+            images = {"train_images": entry.get("train_images")}
+            return {**images, **{name: chosen[name] for name in PROBED if name in chosen}}
         left_out = ("checkpoint_every", *(["rounds"] if analysis == "steps" else []))
         chosen = {name: self.config["defaults"][name] for name in ("lr", "seed")} | chosen
         return {**options, **{name: value for name, value in chosen.items() if name not in left_out}}
@@ -209,7 +224,8 @@ class Layout:
 
     def names(self) -> dict[str, Any]:
         """What things are called at this scale."""
-        return {"scale": self.scale, "labels": self.labels(), "stands_for": self.stands_for()}
+        kept = ", as kept in paper/reference" if self.kept else ""
+        return {"scale": self.scale + kept, "labels": self.labels(), "stands_for": self.stands_for()}
 
     def table_rows(self, name: str) -> pd.DataFrame:
         """The runs of a table; none where it has no experiments."""
@@ -299,6 +315,16 @@ class Layout:
             for dataset in self.shown(analysis)
         }
         return {**exact, **tests, **probes}
+
+
+def kept_names(path: str) -> list[str]:
+    """Of the runs of a reference."""
+    if not Path(path).exists():
+        found = ", ".join(sorted(folder.parent.name for folder in Path("paper/reference").glob("*/runs.csv")))
+        raise ValueError(
+            f"reference is True, and {path} is not there; accepted: a scale that has one: {found or 'none'}"
+        )
+    return [str(name) for name in pd.read_csv(path, dtype=str)["run"]]
 
 
 def lacks(files: Iterable[str], record: str, request: Config) -> str:

@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 from qlocaladam.files import write_whole
-from qlocaladam.paper.grid import GRID, typed
+from qlocaladam.paper.grid import GRID, short_name
 from qlocaladam.paper.runs import collapsed, read_runs
 
 SETTINGS = (
@@ -67,19 +67,14 @@ Row = Mapping[str, Any]
 # What is kept.
 
 
-def run_names(places: pd.DataFrame) -> list[str]:
-    """What a reference calls the runs at these places of the grid."""
-    return ["/".join(map(str, typed(place).values())) for place in places.to_dict("records")]
-
-
 def describe(folders: Iterable[Path], asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """One row a run: its name, what it was, what came out, what it was made with, and the folder."""
     runs = read_runs(folders, asked)
     if runs.empty:
         raise ValueError("runs: a reference needs training runs, got none")
-    return pd.concat(
-        [runs.assign(run=run_names(runs)), pd.DataFrame([_made(Path(path)) for path in runs["folder"]])], axis=1
-    )
+    names = [short_name(run) for run in runs.to_dict("records")]
+    made = pd.DataFrame([_made(Path(path)) for path in runs["folder"]])
+    return pd.concat([runs.assign(run=names), made], axis=1)
 
 
 def _made(folder: Path) -> dict[str, Any]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gzip
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from qlocaladam.federated.record import AGAIN, differences, read
-from qlocaladam.paper.grid import GRID, place, request
+from qlocaladam.paper.grid import GRID, place, request, short_name, typed
 
 
 def read_runs(folders: Iterable[Path | str], asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """One row a run: the grid's columns, what was trained, best and final accuracy, bytes, and the folder.
 
-    ValueError unless the files of a run agree with each other, and with what the configuration asks of it.
+    ValueError unless the files of a run agree with each other, and with what the configuration asks of it. A single
+    runs.csv is that of a reference, of which `asked` names the places.
     """
-    runs = pd.DataFrame([_read_run(Path(folder), asked) for folder in folders])
+    paths = [Path(folder) for folder in folders]
+    if asked is not None and [path.name for path in paths] == ["runs.csv"]:
+        return _read_kept(paths[0], asked["places"])
+    runs = pd.DataFrame([_read_run(folder, asked) for folder in paths])
     return runs if runs.empty else runs.astype({"image_size": "Int64"})  # text has none
 
 
@@ -45,6 +51,46 @@ def _read_run(folder: Path, asked: Mapping[str, Any] | None) -> dict[str, Any]:
         "history_sha256": summary["history_sha256"],
         "folder": str(folder),
     }
+
+
+NUMBERS = {
+    **dict.fromkeys(("best", "final"), float),
+    **dict.fromkeys(("best_round", "rounds", "parameters", "held_bytes", "published_bytes", "classes"), int),
+    **dict.fromkeys(("training_images", "test_images", "clients_per_round", "epochs", "batch_size", "width"), int),
+    "clients": int,
+}
+"""Columns of a run that are not words."""
+
+
+def _read_kept(path: Path, places: Sequence[Mapping[str, str]]) -> pd.DataFrame:
+    """Runs of a reference: a row each, which its history must bear out to the letter."""
+    rows = {row["run"]: row for row in pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")}
+    header, histories = _kept_histories(path.with_name("histories.csv.gz"))
+    runs = []
+    for where in places:
+        row = rows[short_name(where)]
+        lines = histories.get(row["run"], [])
+        if hashlib.sha256("".join([header, *lines]).encode()).hexdigest() != row["history_sha256"]:
+            raise ValueError(f"{path}: {row['run']} has another history than it was kept with; get the files again")
+        accuracies = [float(line.split(",")[1]) for line in lines]
+        if (float(row["best"]), float(row["final"])) != (max(accuracies), accuracies[-1]):
+            said = f"best and final are {row['best']} and {row['final']}, but its history has"
+            raise ValueError(f"{path}: {row['run']}: {said} {max(accuracies)} and {accuracies[-1]}")
+        numbers = {name: kind(row[name]) for name, kind in NUMBERS.items()}
+        size = int(row["image_size"]) if row["image_size"] else None
+        found = {"diverged": row["diverged"] == "True", "image_size": size, "folder": str(path)}
+        runs.append({**typed(where), "data": row["data"], **numbers, **found})
+    return pd.DataFrame(runs).astype({"image_size": "Int64"})
+
+
+def _kept_histories(path: Path) -> tuple[str, dict[str, list[str]]]:
+    """The first line of history.csv, and the others of each run."""
+    first, *lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+    histories: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, rest = line.partition(",")
+        histories.setdefault(name, []).append(rest)
+    return first.partition(",")[2], histories
 
 
 def collapsed(runs: pd.DataFrame) -> pd.Series:
