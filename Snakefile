@@ -1,5 +1,12 @@
 # From config.yaml to every table, figure and number of the paper. `snakemake --cores 2` makes everything.
 
+from qlocaladam.paper import configuration
+
+try:
+    configuration.refuse_unreadable("config.yaml")
+except ValueError as error:
+    configuration.stop(error)
+
 
 configfile: "config.yaml"
 
@@ -17,6 +24,7 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/numbers.smk"
 include: "workflow/rules/claims.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/check.smk"
 include: "workflow/rules/paper.smk"
 include: "workflow/rules/reference.smk"
 
@@ -32,14 +40,25 @@ rule all:
         rules.numbers.input,
         rules.claims.input,
         rules.pages.input,
-        rules.paper.input if shutil.which("latexmk") else [],
+        rules.passed.output,
+        rules.paper.input if shutil.which("latexmk") and not LAYOUT.absent else [],
+
+
+# A cluster may have what the host that submits to it has not.
+onstart:
+    trained_here = {"training_run", *CLIENT_FILES} if workflow.local_exec else set()
+    if trained_here & {job.rule.name for job in workflow.dag.needrun_jobs()}:
+        for dataset, device in consistency.devices(config).items():
+            if lacks := consistency.device_lacks(device):
+                configuration.stop(f"scales.{SCALE}.datasets.{dataset}.training: {lacks}")
 
 
 onsuccess:
-    if Path(f"{RESULTS}/claims.csv").exists():
+    said = PROGRESS.planned
+    if "judge" in said:
         print(claims.overview(page.read_claims(Path(f"{RESULTS}/claims.csv"))), end="\n\n")
-    print(
-        f"Made at scale {SCALE}: {RESULTS}, {FIGURES} and {LATEX} hold the results; {RESULTS}/RESULTS.md sums them up."
-    )
-    if not shutil.which("latexmk"):
+    made = {RESULTS: said, FIGURES: "figure" in said, LATEX: {"table", "judge"} & said.keys()}
+    summed_up = f"; {RESULTS}/RESULTS.md sums them up" if "results_page" in said else ""
+    print(f"Made at scale {SCALE}, in {latex.listed([folder for folder, new in made.items() if new])}{summed_up}.")
+    if "results_page" in said and not shutil.which("latexmk"):
         print(NO_TEX)

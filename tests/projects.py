@@ -32,6 +32,8 @@ class Project:
         (folder / "profiles").symlink_to("workflow/profiles")
         for part in ("analysis", "paper"):
             shutil.copytree(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
+        for part in ("codecs.py", "memory.py"):
+            shutil.copy2(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
         return cls(folder)
 
     def snakemake(self, *arguments: str, ok: bool = True) -> str:

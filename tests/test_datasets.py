@@ -293,7 +293,7 @@ def test_what_is_prepared_is_what_is_loaded(prepared: Path) -> None:
 def test_the_sidecar_names_no_path(prepared: Path) -> None:
     note = json.loads(prepared.with_name("prepared.npz.json").read_text())
     assert str(prepared.parent) not in json.dumps(note)
-    assert set(note) == {"name", "sha256", "origin", "classes", "arrays"}
+    assert set(note) == {"name", "sha256", "origin", "classes", "arrays", "source"}
     assert note["arrays"]["x_train"] == "uint8 12x4x5x3"
 
 

@@ -395,3 +395,70 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         )
         peaks.append(int(done.stdout.splitlines()[-1]))
     assert peaks[1] < 1.1 * peaks[0]
+
+
+def test_the_kernel_is_part_of_what_a_run_is(small, parts, tmp_path, monkeypatch):
+    first = run(TINY, small, parts, tmp_path / "first")
+    made = json.loads((tmp_path / "first/settings.json").read_text())
+    name = made["versions"]["kernel"]
+    assert name == experiment.kernel_name(TINY)
+    assert f"kernel: {name}\n" in (tmp_path / "first/run.log").read_text()
+    chosen = dataclasses.replace(TINY, optimizer={"backend": "reference"})
+    assert experiment.kernel_name(chosen) == "reference"
+
+    monkeypatch.setattr(experiment.fused, "library", lambda: None)
+    stopped = interrupted_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        run(TINY, small, parts, tmp_path / "second")
+    stopped.undo()
+    said = (tmp_path / "second/run.log").read_text()
+    assert said.count("kernel: reference. The compiled kernel is not there: ") == 1
+    assert "`pip install .` builds it" in said
+    monkeypatch.undo()
+    if name == "reference":
+        pytest.skip("no compiled kernel here")
+    assert name.startswith("fused-")
+    assert run(TINY, small, parts, tmp_path / "second") == first
+    assert "made with other settings, data or versions; starting anew" in (tmp_path / "second/run.log").read_text()
+
+
+def interrupted_after(rounds, monkeypatch):
+    """A run that is stopped once it has saved so many rounds."""
+    patch = pytest.MonkeyPatch()
+    save = checkpoint.save
+
+    def stop(path, content):
+        save(path, content)
+        if len(content["rows"]) == rounds:
+            raise KeyboardInterrupt
+
+    patch.setattr(checkpoint, "save", stop)
+    return patch
+
+
+def test_a_finished_run_is_kept_and_one_that_was_made_otherwise_is_not_overwritten(small, parts, tmp_path):
+    first = run(TINY, small, parts, tmp_path)
+    dates = {name: (tmp_path / name).stat().st_mtime_ns for name in SAME}
+    assert run(TINY, small, parts, tmp_path) == first
+    assert {name: (tmp_path / name).stat().st_mtime_ns for name in SAME} == dates
+    other = dataclasses.replace(TINY, rounds=2)
+    said = r"holds a finished run that was made otherwise: settings\.rounds is 3, not 2; choose another"
+    with pytest.raises(ValueError, match=said):
+        run(other, small, parts, tmp_path)
+    assert run(other, small, parts, tmp_path, overwrite=True)["rounds"] == 2
+
+
+def test_commands_say_in_one_line_what_is_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for arguments, said in (
+        (
+            ["train", "--threads=0", "--data=d", "--partition=p", "--out=o"],
+            "--threads: '0' is not a whole number of at",
+        ),
+        (["claims"], "results/quick/numbers.json is not there; `snakemake claims --config scale=quick` makes it"),
+        (["check"], "config.yaml: cannot be read"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert said in capsys.readouterr().err.splitlines()[-1]

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from projects import RUN, TEST, Project, mistake, training_process
+from projects import ROOT, RUN, TEST, Project, mistake, training_process
 
 SUMMARY = RUN.format(arm="q-localadam")
 FOLDER = str(Path(SUMMARY).parent)
@@ -121,8 +121,11 @@ def test_snakemake_killed_with_its_jobs(made, unfinished):
     (unfinished.folder / FOLDER / ".checkpoint.pt.0123abcd.part").write_bytes(b"as a kill leaves it while writing")
 
     said = unfinished.snakemake(SUMMARY, *TEST, ok=False)
-    assert "If you are sure that no other instances of snakemake are running" in said
-    assert "It can be removed with the --unlock argument." in said
+    advice = (
+        "Another snakemake works here, or one was killed. If none does: snakemake --unlock, then the same call again"
+    )
+    assert advice in said
+    assert "`snakemake --unlock`" in (ROOT / "README.md").read_text()
     unfinished.snakemake("--unlock", *TEST)
     unfinished.snakemake("train", "tables", *TEST)
     assert "going on after round" in (unfinished.folder / FOLDER / "run.log").read_text()
@@ -144,6 +147,23 @@ def test_snakemake_killed_while_its_job_lives_on(made, unfinished):
     assert f"another process still trains in {FOLDER}; waiting for it to end" in log.read_text()
     assert log.read_text().count("round 12/12") == 1
     unfinished.snakemake("train", "tables", *TEST)
+    assert contents(unfinished) == contents(made)
+
+
+def test_a_run_that_finished_while_snakemake_was_dead_is_kept(made, unfinished):
+    """Snakemake takes it for unfinished, and would delete it and train from the first round."""
+    with going(unfinished) as (process, orphan):
+        os.kill(orphan, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        os.kill(orphan, signal.SIGCONT)
+        while Path(f"/proc/{orphan}").exists():
+            time.sleep(0.01)
+    assert (unfinished.folder / SUMMARY).exists()
+    unfinished.snakemake("--unlock", *TEST)
+    assert "training_run" not in unfinished.planned("train", "tables", *TEST)
+    unfinished.snakemake("train", "tables", *TEST)
+    assert (unfinished.folder / FOLDER / "run.log").read_text().count("round 1/12") == 1
     assert contents(unfinished) == contents(made)
 
 
@@ -181,7 +201,7 @@ def fill(file: Path) -> None:
     assert shutil.disk_usage(file).free == 0
 
 
-@pytest.mark.parametrize(("writing", "every"), [("checkpoint.pt", 1), ("settings.json", 7)])
+@pytest.mark.parametrize(("writing", "every"), [("checkpoint.pt", 1), ("timings.csv", 7)])
 def test_disk_full(made, small_disk, writing, every):
     """While a checkpoint is written, and, with none due after round 7, while results are."""
 
@@ -296,11 +316,9 @@ def test_a_history_deleted_by_hand_is_missed_by_the_figure_that_shows_it(faulty)
     assert faulty.planned("figures", *TEST)["training_run"] == 1
 
 
-def test_settings_deleted_by_hand_are_missed_by_the_table_that_reads_them(faulty):
+def test_settings_deleted_by_hand_are_missed(faulty):
     (faulty.folder / FOLDER / "settings.json").unlink()
-    said = faulty.snakemake("tables", "--forcerun", "table", *TEST, ok=False)
-    assert f"{FOLDER}/settings.json is not there; delete the run's folder and run snakemake again" in said
-    assert not (faulty.folder / TABLE).exists()
+    assert faulty.planned("train", *TEST) == {"training_run": 1, "train": 1}
 
 
 def test_a_table_deleted_by_hand(made, faulty):

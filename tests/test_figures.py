@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 from qlocaladam.analysis.equivalence import compare, differences
+from qlocaladam.federated import record
 from qlocaladam.paper import figures
 from qlocaladam.paper.runs import GRID, read_runs
 from qlocaladam.paper.style import COLUMN, PAGE, arm_colours, ordered_colours, theme
@@ -68,26 +68,20 @@ class Runs:
         at = {"dataset": "cifar10", "alpha": "0.1", "arm": "fp32", "block_size": 64, "lr": 0.001, "seed": 42, **at}
         folder = self.root.joinpath(*(f"{name}~{at[name]}" for name in GRID))
         folder.mkdir(parents=True)
-        rows = [f"{i},{value},1.0,1.0,100,0 3,2\n" for i, value in enumerate(accuracy, 1)]
-        history = "round,accuracy,test_loss,train_loss,images,clients,finite_clients\n" + "".join(rows)
-        (folder / "history.csv").write_text(history)
-        summary = {
-            "best_accuracy": max(accuracy),
-            "best_round": 1 + int(np.argmax(accuracy)),
-            "final_accuracy": accuracy[-1],
-            "diverged": {"round": len(accuracy), "client": 0} if diverged else None,
-            "parameters": 1000,
-            "optimizer_bytes": {"held": 1, "published": 1},
-            "history_sha256": hashlib.sha256(history.encode()).hexdigest(),
-        }
-        names = ("rounds", "clients_per_round", "epochs", "batch_size", "width", "image_size")
+        rounds = [[i, value, 1.0, 1.0, 100, "0 3", 2] for i, value in enumerate(accuracy, 1)]
+        names = ("clients_per_round", "epochs", "batch_size", "width", "image_size")
+        settings = {name: at[name] for name in ("arm", "seed", "lr")}
         made = {
-            "settings": dict.fromkeys(names, 20),
+            "settings": {**settings, **dict.fromkeys(names, 20), "rounds": len(accuracy)},
             "dataset": {"name": "digits", "classes": classes, "training_images": 100, "test_images": 50},
-            "partition": {"clients": 10},
+            "partition": {"clients": 10, "alpha": at["alpha"]},
         }
-        (folder / "summary.json").write_text(json.dumps(summary))
-        (folder / "settings.json").write_text(json.dumps(made))
+        measured = {
+            "parameters": 1000,
+            "diverged": {"round": len(accuracy), "client": 0} if diverged else None,
+            "optimizer_bytes": {"held": 1, "published": 1},
+        }
+        record.write(folder, made, rounds, [[i, 1.0, 1.0] for i in range(len(rounds))], measured)
         return folder
 
 

@@ -9,17 +9,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
-from qlocaladam.paper import grid
-from qlocaladam.paper.configuration import explain, refuse_repeated_keys
-from qlocaladam.paper.runs import GRID
+from qlocaladam.paper import configuration, grid
+from qlocaladam.paper.configuration import refuse_unreadable
+from qlocaladam.paper.grid import GRID
 
 ROOT = Path(__file__).parents[1]
 CONFIG: dict[str, Any] = {
     "scale": "tiny",
+    "reference": False,
     "controls": False,
     "beyond": False,
     "datasets": {"ten": {}, "hundred": {}},
@@ -254,14 +254,33 @@ def test_what_does_not_fit_is_named(config, place, value, message):
 )
 def test_a_key_twice_in_one_mapping_is_refused(tmp_path, text, key, line):
     (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ValueError, match=rf"^line {line} has the key '{key}' a second time; each may be there once$"):
-        refuse_repeated_keys(tmp_path / "config.yaml")
+    said = f"config.yaml: line {line} has the key '{key}' a second time; each may be there once"
+    with pytest.raises(ValueError, match=f"{re.escape(said)}$"):
+        refuse_unreadable(tmp_path / "config.yaml")
 
 
-@pytest.mark.parametrize("text", ["", "a: {b: 1}\nc: {b: 1}\n", "- {a: 1}\n- {a: 1}\n", "a: b\nb: a\n"])
+@pytest.mark.parametrize("text", ["a: {b: 1}\nc: {b: 1}\n", "d:\n- {a: 1}\n- {a: 1}\n", "a: b\nb: a\n"])
 def test_a_key_in_two_mappings_is_fine(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
-    refuse_repeated_keys(tmp_path / "config.yaml")
+    refuse_unreadable(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("# nothing but a comment\n", "is empty"),
+        ("- a\n- b\n", "is without keys"),
+        ("a: [1\n", "is not YAML (while parsing a flow sequence"),
+        ("a: \x00\n", "is not YAML (unacceptable character"),
+    ],
+)
+def test_a_file_that_holds_no_keys_is_refused_in_one_line(tmp_path, text, said):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f"config.yaml: {said}")) as refused:
+        refuse_unreadable(tmp_path / "config.yaml")
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).endswith("; accepted: YAML with keys, as config.yaml has it")
 
 
 SCHEMA = {
@@ -291,18 +310,5 @@ SCHEMA = {
     ],
 )
 def test_a_complaint_of_the_schema_is_one_line(config, said):
-    with pytest.raises(RuntimeError) as error:
-        validate_as_snakemake_does(config)
-    assert explain(error.value) == said
-
-
-def validate_as_snakemake_does(config: dict[str, Any]) -> None:
-    """An error of its own while it handles that of the schema."""
-    try:
-        jsonschema.validate(config, SCHEMA)
-    except jsonschema.ValidationError:
-        raise RuntimeError("several\nlines") from None
-
-
-def test_any_other_error_keeps_its_words():
-    assert explain(ValueError("scale is 'huge'")) == "scale is 'huge'"
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        configuration.refuse_by_schema(config, SCHEMA)

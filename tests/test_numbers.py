@@ -18,7 +18,9 @@ from qlocaladam.cli import main
 from qlocaladam.paper.numbers import Number, as_json, as_latex, collect, p_value, truncated, whole
 
 DEFAULTS = {"alpha": 0.1, "block_size": 64, "lr": 0.001, "seed": 42}
-SPEC = {"scale": "node-2", "defaults": DEFAULTS}
+LABELS = {"cifar10": "Digits", "cifar100": "Digit pairs", "own": "Own", "text": "Text"}
+PAPERS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+SPEC = {"scale": "node-2", "defaults": DEFAULTS, "labels": {"dataset": LABELS}, "stands_for": PAPERS}
 ARMS = {name: {"arm": name} for name in ("fp32", "q-localadam", "momentum-only")}
 WANTED = [
     *(f"{dataset}:{arm}:64" for dataset in ("cifar10", "cifar100") for arm in ARMS),
@@ -442,7 +444,9 @@ def test_the_command_writes_the_same_bytes_twice(runs, exact, tmp_path, capsys):
         "value": 55.73,
         "text": "55.73",
         "file": f"{made['folder'][0]}/summary.json",
+        "measured_on": "Digits in the place of CIFAR-10",
     }
+    assert content["memory/cifar10/fp32/64/fp32_mb"]["measured_on"] == "", "nothing was trained for it"
     assert len((tmp_path / "once/numbers.tex").read_text().splitlines()) == len(content) + 2
     said = refused(capsys, [*told, *(f"--{kind}={tmp_path / 'none'}" for kind in ("tex", "json"))])
     assert said == "qlocaladam: runs: numbers need training runs, got none"

@@ -11,7 +11,7 @@ import pytest
 from snakemake.logging import LogEvent
 
 from qlocaladam.paper import progress
-from qlocaladam.paper.runs import GRID
+from qlocaladam.paper.grid import GRID
 
 
 class Watched(progress.TrainingProgress):
@@ -25,8 +25,9 @@ class Watched(progress.TrainingProgress):
         self.handle(logging.makeLogRecord({"event": event, **content}))
 
     def start(self, number: int, rule: str = progress.TRAINING, seed: int = 42) -> None:
-        at = dict(zip(GRID, ("cifar10", "0.1", "fp32", 64, 0.001, seed), strict=True))
-        self.send(LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards=at)
+        at = zip(GRID, ("cifar10", "0.1", "fp32", 64, 0.001, seed), strict=True)
+        run = "/".join(f"{name}~{value}" for name, value in at)
+        self.send(LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards={"run": run})
 
     def finish(self, number: int) -> None:
         self.send(LogEvent.JOB_FINISHED, job_id=number)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from projects import RUN, TEST
+from projects import ROOT, RUN, TEST, Project
 from scipy import stats
 
 from qlocaladam.cli import main
+from qlocaladam.federated import record
 from qlocaladam.paper import reference
 from qlocaladam.paper.reference import (
     AGREES,
@@ -152,10 +153,14 @@ def change_history(folder: Path, old: str, new: str) -> None:
     """Another history, which the run's summary knows."""
     text = (folder / "history.csv").read_text()
     assert old in text
-    text = text.replace(old, new, 1)
-    (folder / "history.csv").write_text(text)
-    ended = json.loads((folder / "summary.json").read_text())
-    ended["history_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (folder / "history.csv").write_text(text.replace(old, new, 1))
+    summarise(folder)
+
+
+def summarise(folder: Path) -> None:
+    """Make the summary anew, as if the run had written what is there."""
+    ended, made = (json.loads((folder / name).read_text()) for name in ("summary.json", "settings.json"))
+    ended = record._summarise(made, (folder / "history.csv").read_bytes(), ended)
     (folder / "summary.json").write_text(json.dumps(ended))
 
 
@@ -328,6 +333,7 @@ def test_text_has_no_size_of_images_and_is_compared_all_the_same(results, tmp_pa
     made = json.loads((own / "settings.json").read_text())
     made["settings"] |= {"image_size": None, "stem": None, "flip": None}
     (own / "settings.json").write_text(json.dumps(made))
+    summarise(own)
     reference.write(tmp_path / "kept/text", [own], results / "claims.csv", [])
     kept = reference.read(tmp_path / "kept", "text")
     assert kept.loc[0, ["image_size", "stem", "flip"]].tolist() == [""] * 3
@@ -369,9 +375,7 @@ def test_a_user_compares_own_results_with_the_reference(copy):
         assert "41 identical: the same bytes" in copy.snakemake("verify", *TEST), "each time that it is asked for"
 
     seeds = copy.folder / "results/test/runs/dataset~cifar10/alpha~0.5/arm~fp32/block_size~64/lr~0.001"
-    change_history(seeds / "seed~42", "1,", "1,1")
-    ended = json.loads((seeds / "seed~42/summary.json").read_text())
-    (seeds / "seed~42/summary.json").write_text(json.dumps({**ended, "best_accuracy": 1000.0}))
+    change_history(seeds / "seed~42", "\n1,", "\n1,100")
     shutil.rmtree(seeds / "seed~123")
     assert copy.planned("verify", *TEST)["training_run"] == 1
     said = copy.snakemake("verify", *TEST, "train=false", ok=False)
@@ -385,3 +389,31 @@ def test_a_user_compares_own_results_with_the_reference(copy):
     assert kept["verdict"].value_counts().to_dict() == {IDENTICAL: 39, DIFFERS: 1, MISSING: 1}
     assert (copy.folder / "results/test/verify.txt").read_text() in said
     assert path.read_bytes() == before
+
+
+def test_tables_are_made_of_the_reference_alone(tmp_path):
+    """Without a run of one's own and without training, and with the numbers that are kept as CSV."""
+    project = Project.fresh(tmp_path / "project")
+    shutil.copytree(ROOT / "paper/reference", project.folder / "paper/reference")
+    kept = project.folder / "paper/reference/quick"
+    tables = ("main", "c10-het", "multiseed")
+    targets = [f"paper/generated/reference/quick/tables/{name}.tex" for name in tables]
+    asked = (*targets, "--config", "reference=true")
+    assert not project.planned(*asked).keys() & {"training_run", "partition", "prepare"}
+    project.snakemake(*asked)
+    for name in tables:
+        own, old = (
+            pd.read_csv(path, dtype=str, keep_default_na=False).set_index(["dataset", "alpha", "arm"])["best"]
+            for path in (project.folder / f"results/reference/quick/tables/{name}.csv", kept / f"tables/{name}.csv")
+        )
+        assert own.equals(old), name
+    text = (project.folder / targets[0]).read_text()
+    assert r"Scale \emph{quick, as kept in paper/reference}: Digits (1,437 training" in text
+
+    rows = pd.read_csv(kept / "runs.csv", dtype=str, keep_default_na=False)
+    rows.loc[rows["run"] == "cifar10/0.1/fp32/64/0.001/42", "best"] = "99.0"
+    rows.to_csv(kept / "runs.csv", index=False)
+    said = project.snakemake(*asked, ok=False)
+    assert "runs.csv: cifar10/0.1/fp32/64/0.001/42: best and final are 99.0 and " in said
+    said = project.snakemake("tables", "--config", "reference=true", "scale=paper", ok=False)
+    assert "reference is True, and paper/reference/paper/runs.csv is not there" in said

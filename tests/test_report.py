@@ -24,7 +24,7 @@ from projects import ROOT, TEST
 from test_tables import EQUIVALENCE
 
 from qlocaladam.paper import page
-from qlocaladam.paper.claims import COLUMNS
+from qlocaladam.paper.claims import COLUMNS, NOT_COMPARABLE
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
 LABELS = {
@@ -41,11 +41,11 @@ cifar10,0.1,q-localadam,64,0.001,2,1 2,66.11111,19.0,0.25,,0,True,14950112,0.277
 """
 CLAIMS = pd.DataFrame(
     [
-        ["main/mem", "Table main", "exact", "MB", "14.95", "14.950112", "0.000112", "exact", "", "results/exact/m.csv"],
-        ["text/p", "Section 5", "derived", "", "0.78", "0.81639", "0.036", "contradicts itself", "p is a<b", ""],
-        ["text/span", "Abstract", "derived", "orders", "7--8", "9.0", "1.0", "contradicts itself", "nine", "a, b"],
-        ["main/acc", "Table main", "trained", "%", "81.67", "65.83", "-15.84", "not comparable at this scale", "", ""],
-        ["claim/naive", "Abstract", "claim", "", "--", "", "", "fails here", "naive | survives", "numbers.json"],
+        ["main/mem", "Table main", "exact", "MB", "14.95", "14.950112", "0.000112", "", "exact", "", "m.csv"],
+        ["text/p", "Section 5", "derived", "", "0.78", "0.81639", "0.036", "", "contradicts itself", "p is a<b", ""],
+        ["text/span", "Abstract", "derived", "orders", "7--8", "9.0", "1.0", "", "contradicts itself", "nine", "a, b"],
+        ["main/acc", "Table main", "trained", "%", "81.67", "65.83", "-15.84", "Digits", NOT_COMPARABLE, "", ""],
+        ["claim/naive", "Abstract", "claim", "", "--", "", "", "Digits", "fails here", "naive | survives", "n.json"],
     ],
     columns=list(COLUMNS),
 )
@@ -250,9 +250,10 @@ def test_the_ledger_counts_and_shows_every_claim():
     assert claims[0] == ["Verdict", "Kind", "Claim", "Printed", "Rebuilt", "Difference", "Reason"]
     assert claims[1][3:6] == ["14.95MB", "14.95", "0.000112"]
     assert claims[3][3:6] == ["7--8orders", "9", "1"]
-    assert claims[5] == ["fails here", "claim", "Abstractclaim/naive", "", "", "", "naive | survivesnumbers.json"]
+    assert claims[4][3:6] == ["81.67%", "65.83on Digits", "-15.84"], "no number without what it was measured on"
+    assert claims[5] == ["fails here", "claim", "Abstractclaim/naive", "", "", "", "naive | survivesn.json"]
     assert "p is a&lt;b" in html
-    assert re.findall(r'<a class="file" href="(.*?)"', html)[:3] == ["../../results/exact/m.csv", "../../a", "../../b"]
+    assert re.findall(r'<a class="file" href="(.*?)"', html)[:3] == ["../../m.csv", "../../a", "../../b"]
 
 
 @pytest.mark.parametrize(

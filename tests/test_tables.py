@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from qlocaladam.datasets import class_names, training_labels
+from qlocaladam.federated import record
 from qlocaladam.federated.partition import client_rows, partition, summary
 from qlocaladam.paper.latex import FIRST_LINE, escape, listed, power_of_ten
 from qlocaladam.paper.runs import GRID, read_runs
@@ -74,24 +75,26 @@ SCALING_COLUMNS = ("fp32", "held", "published")
 
 
 def write_run(folder, best, final=None, diverged=None, classes=10, **changed):
-    """A run's two files that tables read. `folder` ends in the run's place in the grid."""
+    """A run's files. `folder` ends in the run's place in the grid."""
     settings = {"rounds": 20, "clients_per_round": 5, "epochs": 2, "batch_size": 16, "width": 8, "image_size": 32}
     data = {"name": "digits", "classes": classes, "training_images": 1437, "test_images": 360}
     settings |= {name: value for name, value in changed.items() if name in settings}
     data |= {name: value for name, value in changed.items() if name in data}
-    done = {
-        "best_accuracy": best,
-        "best_round": 7,
-        "final_accuracy": best if final is None else final,
-        "diverged": diverged,
-        "parameters": 175258,
-        "optimizer_bytes": {"held": 394330, "published": 416237},
-        "history_sha256": "0" * 64,
-    }
+    accuracies = [0.0] * settings["rounds"]
+    accuracies[6], accuracies[-1] = float(best), float(best if final is None else final)
     folder.mkdir(parents=True)
-    (folder / "summary.json").write_text(json.dumps(done))
-    made = {"settings": settings, "dataset": data, "partition": {"clients": 10}}
-    (folder / "settings.json").write_text(json.dumps(made))
+    made = {
+        "settings": {"arm": "fp32", "seed": 42, "lr": 0.001, **settings},
+        "dataset": data,
+        "partition": {"clients": 10, "alpha": 0.1},
+    }
+    measured = {
+        "parameters": 175258,
+        "diverged": diverged,
+        "optimizer_bytes": {"held": 394330, "published": 416237},
+    }
+    rounds = [[number, accuracy, 1.0, 1.0, 100, "0 1", 2] for number, accuracy in enumerate(accuracies, 1)]
+    record.write(folder, made, rounds, [], measured)
 
 
 @pytest.fixture
@@ -297,8 +300,9 @@ def test_diverged_and_collapsed_runs_are_marked(runs, files):
     made = runs(
         {"arm": "fp32", "best": 19.99, "diverged": {"round": 3, "client": 1}},
         {"arm": "q-localadam", "best": 20.0},
-        {"arm": "naive-int8", "best": float("nan"), "diverged": {"round": 1, "client": 1}},
+        {"arm": "naive-int8", "best": 50, "diverged": {"round": 1, "client": 1}},
     )
+    made.loc[2, ["best", "final"]] = float("nan")
     table = build(arms_table(columns=["best", "final"]), made, files)
     assert [row[2:] for row in rows_of(table)] == [
         [r"19.99\rlap{$^{cd}$}", "19.99"],
@@ -310,7 +314,8 @@ def test_diverged_and_collapsed_runs_are_marked(runs, files):
 
 
 def test_a_mean_over_seeds_is_not_shown_where_one_has_no_accuracy(runs, files):
-    made = runs({"best": 80, "seed": 1}, {"best": float("nan"), "seed": 2})
+    made = runs({"best": 80, "seed": 1}, {"best": 80, "seed": 2})
+    made.loc[1, "best"] = float("nan")
     assert rows_of(build(arms_table(), made, files))[0][2] == "--"
 
 
@@ -583,9 +588,12 @@ def test_a_table_is_as_wide_as_it_has_to_be(runs, files):
 
 def test_words():
     assert escape(r"50 % of a_b & {c} #1 $x^2$ ~ \ <>|") == (
-        r"50 \% of a\_b \& \{c\} \#1 \$x\textasciicircum{}2\$ \textasciitilde{} \textbackslash{} "
+        r"50 \% of a\_b \& \{c\} \#1 \$x\textasciicircum{}2\$ $\sim$ \textbackslash{} "
         r"\textless{}\textgreater{}\textbar{}"
     )
+    assert escape("10^6 bytes, 2^20, ~10^-3") == (
+        r"10\textsuperscript{6} bytes, 2\textsuperscript{20}, $\sim$10\textsuperscript{-3}"
+    ), "no sign is set as an accent"
     assert [listed(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
     assert [power_of_ten(lr) for lr in (1.0, 0.0025, 3e-5)] == [
         "$10^{0}$",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -128,13 +130,28 @@ def test_results_of_another_machine_are_shown_and_not_trained_again(copied):
     assert (planned["table"], planned["figure"], planned["collect_numbers"]) == (12, 10, 1)
 
 
-def test_without_training_missing_runs_are_named(copied):
-    copied.snakemake("results/test/tables/lr_sensitivity.csv", *TEST, "train=false")
-    missing = RUN.format(arm="naive-int8")
-    (copied.folder / missing).unlink()
-    said = copied.snakemake("tables", *TEST, "train=false", ok=False)
-    assert f"train is false, and 1 of 41 runs are not there:\n  {missing}" in said
-    copied.snakemake("results/test/tables/c10-het.csv", *TEST, "train=false")
+def test_without_training_missing_runs_are_named_and_tables_have_gaps_in_their_place(copied):
+    """One of three arms, one of three seeds, and one that was made otherwise."""
+    runs = copied.folder / "results/test/runs"
+    arm = Path(RUN.format(arm="naive-int8")).parent
+    seed = Path(str(arm).replace("alpha~0.1", "alpha~0.5"))
+    other = next(runs.glob("dataset~cifar100/**/lr~0.0005/seed~42"))
+    for folder in (arm, seed):
+        shutil.rmtree(copied.folder / folder)
+    made = json.loads((other / "settings.json").read_text())
+    made["settings"]["rounds"] = 9
+    (other / "settings.json").write_text(json.dumps(made))
+
+    said = copied.snakemake("tables", "numbers", *TEST, "train=false")
+    assert "train is false, and 3 of 41 runs are not there as asked:\n" in said
+    assert f"  {arm}: not there\n" in said
+    assert f"  {other.relative_to(copied.folder)}: settings.rounds is 9, not 2\n" in said
+    tables = copied.folder / "paper/generated/test/tables"
+    assert re.search(r"Naive INT8 & --\\rlap\{\$\^\{m\}\$\}", (tables / "main.tex").read_text())
+    assert "$^{m}$~missing: runs that the configuration asks for" in (tables / "main.tex").read_text()
+    assert re.search(r"Naive INT8 & .*\\pm.*\\rlap\{\$\^\{c?m\}\$\}", (tables / "multiseed.tex").read_text())
+    assert re.search(r"5\\times10\^\{-4\}\$ & --\\rlap", (tables / "lr_sensitivity.tex").read_text())
+    assert "missing" not in (tables / "c10-het.tex").read_text()
 
 
 @pytest.mark.parametrize(
@@ -215,12 +232,13 @@ def test_a_key_that_is_there_twice_is_refused(project):
 
 
 def test_a_failed_run_is_named_with_its_log_and_others_go_on(project):
-    project.configure(mistake("scales", "test", "datasets", "cifar100", "training", value={"device": "cuda"}))
     good = RUN.format(arm="fp32")
     bad = good.replace("cifar10", "cifar100")
+    project.snakemake("data", *TEST)
+    (project.folder / "results/data/digit-pairs.npz").write_bytes(b"damaged")
     said = project.snakemake(bad, good, *TEST, ok=False)
-    assert "FAILED: training_run cifar100 0.1 fp32 64 0.001 42; its log is results/test/logs/runs/" in said
-    assert "device 'cuda' is not there: torch sees no GPU" in said
+    assert "FAILED: partition results/test/partitions/digit-pairs/" in said
+    assert "qlocaladam: results/data/digit-pairs.npz: SHA-256 is " in said
     assert (project.folder / good).exists()
     assert not (project.folder / bad).exists()
 

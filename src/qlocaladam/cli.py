@@ -84,11 +84,11 @@ def _train(arguments: argparse.Namespace) -> None:
     from qlocaladam.federated.partition import load_partition
 
     settings, partition = _settings(arguments), load_partition(arguments.partition)
-    run(settings, _subset(arguments), partition, arguments.out, arguments.checkpoint_every)
+    run(settings, _subset(arguments), partition, arguments.out, arguments.checkpoint_every, arguments.overwrite)
 
 
 def _settings(arguments: argparse.Namespace) -> Any:
-    from qlocaladam.federated.experiment import RunSettings
+    from qlocaladam.federated.settings import RunSettings
 
     names = RunSettings.__dataclass_fields__
     given = {name: value for name, value in vars(arguments).items() if name in names and value is not None}
@@ -96,8 +96,16 @@ def _settings(arguments: argparse.Namespace) -> Any:
 
 
 def _analyse(arguments: argparse.Namespace) -> None:
-    for name, content in arguments.analysis(arguments).items():
-        _write_text(arguments.out / name, content if isinstance(content, str) else _csv(content))
+    """A summary comes last and knows the other files by their hashes, so that who reads them can tell an edited one."""
+    made = arguments.analysis(arguments)
+    summary, hashes = made.pop("summary.json", None), {}
+    for name, content in made.items():
+        hashes[name] = _write_text(arguments.out / name, content if isinstance(content, str) else _csv(content))
+    if summary is not None:
+        from qlocaladam.federated.record import sealed
+
+        text = json.dumps(sealed({**summary, "files": hashes}), indent=2, allow_nan=False) + "\n"
+        _write_text(arguments.out / "summary.json", text)
 
 
 def _analyse_memory(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -146,14 +154,14 @@ def _analyse_significance(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import significance
     from qlocaladam.paper.runs import read_runs
 
-    return {"significance.csv": significance.compare(read_runs(arguments.runs))}
+    return {"significance.csv": significance.compare(read_runs(arguments.runs, arguments.asked))}
 
 
 def _analyse_equivalence(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import equivalence
     from qlocaladam.paper.runs import read_runs
 
-    runs = read_runs(arguments.runs)
+    runs = read_runs(arguments.runs, arguments.asked)
     return {
         "equivalence.csv": equivalence.compare(runs, arguments.margin, arguments.baseline),
         "differences.csv": equivalence.differences(runs, arguments.baseline),
@@ -166,8 +174,7 @@ def _analyse_distributions(arguments: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(arguments.threads)
     from qlocaladam.analysis import distributions
 
-    distributions.analyse(_settings(arguments), _subset(arguments)).save(arguments.out)
-    return {}
+    return distributions.analyse(_settings(arguments), _subset(arguments)).files()
 
 
 def _analyse_steps(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -180,8 +187,7 @@ def _analyse_steps(arguments: argparse.Namespace) -> dict[str, Any]:
     partition = load_partition(arguments.partition)
     tables = steps.analyse(_settings(arguments), _subset(arguments), partition, arguments.arms, arguments.after)
     by_layer, by_decade, found = tables
-    summary = json.dumps(found, indent=2) + "\n"
-    return {"steps.csv": by_layer, "steps_by_decade.csv": by_decade, "summary.json": summary}
+    return {"steps.csv": by_layer, "steps_by_decade.csv": by_decade, "summary.json": found}
 
 
 def _analyse_variance(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -193,14 +199,14 @@ def _analyse_variance(arguments: argparse.Namespace) -> dict[str, Any]:
 
     partition = load_partition(arguments.partition)
     table, found = variance.analyse(_settings(arguments), _subset(arguments), partition)
-    return {"variance.csv": table, "summary.json": json.dumps(found, indent=2) + "\n"}
+    return {"variance.csv": table, "summary.json": found}
 
 
 def _table(arguments: argparse.Namespace) -> None:
     from qlocaladam.paper import tables
     from qlocaladam.paper.runs import read_runs
 
-    runs = read_runs(arguments.runs) if arguments.runs else None
+    runs = read_runs(arguments.runs, arguments.spec.get("asked")) if arguments.runs else None
     table = tables.build(arguments.spec, runs, dict(arguments.file))
     _write_text(arguments.csv, table.csv())
     _write_text(arguments.tex, table.latex())
@@ -210,7 +216,7 @@ def _figure(arguments: argparse.Namespace) -> None:
     from qlocaladam.paper import figures
     from qlocaladam.paper.runs import read_runs
 
-    panels = [read_runs(folders) for folders in arguments.panel]
+    panels = [read_runs(folders, arguments.spec.get("asked")) for folders in arguments.panel]
     figures.save(figures.draw(arguments.spec, panels, dict(arguments.file)), arguments.pdf, arguments.png)
 
 
@@ -218,7 +224,9 @@ def _numbers(arguments: argparse.Namespace) -> None:
     from qlocaladam.paper import numbers
     from qlocaladam.paper.runs import read_runs
 
-    collected = numbers.collect(arguments.spec, read_runs(arguments.runs), dict(arguments.file))
+    collected = numbers.collect(
+        arguments.spec, read_runs(arguments.runs, arguments.spec.get("asked")), dict(arguments.file)
+    )
     _write_text(arguments.json, numbers.as_json(collected))
     _write_text(arguments.tex, numbers.as_latex(collected))
 
@@ -226,7 +234,10 @@ def _numbers(arguments: argparse.Namespace) -> None:
 def _claims(arguments: argparse.Namespace) -> None:
     from qlocaladam.paper import claims
 
-    numbers = json.loads((arguments.numbers or Path("results", arguments.scale, "numbers.json")).read_text())
+    path = arguments.numbers or Path("results", arguments.scale, "numbers.json")
+    if not path.exists():
+        raise ValueError(f"{path} is not there; `snakemake claims --config scale={arguments.scale}` makes it")
+    numbers = json.loads(path.read_text())
     verdicts = claims.judge(claims.load(arguments.published), numbers, arguments.scale)
     print(claims.summary(verdicts))
     if arguments.csv:
@@ -265,13 +276,22 @@ def _reference(arguments: argparse.Namespace) -> None:
 
 
 def _collect_reference(reference: Any, arguments: argparse.Namespace) -> None:
-    reference.write(arguments.out, arguments.runs, arguments.claims, arguments.tables)
+    reference.write(arguments.out, arguments.runs, arguments.claims, arguments.tables, arguments.asked)
 
 
 def _verify(reference: Any, arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import configuration
+    from qlocaladam.paper.grid import short_name
+    from qlocaladam.paper.layout import Layout
+
     kept = reference.read(arguments.reference, arguments.scale)
+    overrides = [f"scale={arguments.scale}", *arguments.config]
+    layout = Layout(configuration.load(arguments.configfile, overrides))
+    asked = [short_name(place) for place in layout.runs.to_dict("records")]
+    others = len(kept) - kept["run"].isin(asked).sum()
+    kept = kept[kept["run"].isin(asked)].reset_index(drop=True)
     verdicts = reference.verify(kept, arguments.runs or Path("results", arguments.scale, "runs"))
-    text = reference.summary(verdicts, arguments.scale)
+    text = reference.summary(verdicts, arguments.scale, others)
     print(text, end="", flush=True)
     if arguments.csv:
         _write_text(arguments.csv, _csv(verdicts))
@@ -282,26 +302,50 @@ def _verify(reference: Any, arguments: argparse.Namespace) -> None:
         raise SystemExit(f"qlocaladam: {count} differ from the reference by more than seeds do, first {different[0]}")
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    from qlocaladam.paper import check, configuration
+    from qlocaladam.paper.layout import Layout
+
+    layout = Layout(configuration.load(arguments.configfile, arguments.config))
+    if layout.kept:
+        raise ValueError("reference is True; accepted: false, for what is kept is checked where it is read")
+    findings = check.check(layout, arguments.only or check.KINDS)
+    print(check.summary(findings, layout), end="", flush=True)
+    if arguments.csv:
+        _write_text(arguments.csv, _csv(findings))
+    if arguments.html:
+        _write_text(arguments.html, check.html(findings, layout))
+    if len(check.failed(findings)) and not arguments.record:
+        raise SystemExit(1)
+
+
 def _csv(frame: Any) -> str:
     text: str = frame.to_csv(index=False, lineterminator="\n")
     return text
 
 
-def _write_text(path: Path, text: str) -> None:
-    write_whole(path, lambda file: file.write(text.encode()))
+def _write_text(path: Path, text: str) -> str:
+    return write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _alpha(text: str) -> float | str:
     return text if text == "iid" else float(text)
 
 
+def _threads(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
 def _option(text: str) -> tuple[str, Any]:
-    """NAME=VALUE for an option of QLocalAdam; numbers and none are understood, the rest are words."""
+    """NAME=VALUE for an option of QLocalAdam; numbers, true, false and none are understood, the rest are words."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    if value == "none":
-        return name, None
+    words = {"none": None, "true": True, "false": False}
+    if value.lower() in words:
+        return name, words[value.lower()]
     for kind in (int, float):
         try:
             return name, kind(value)
@@ -335,7 +379,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="DEVICE", help="cpu (default), cuda, cuda:1, ...")
     parser.add_argument(
         "--threads",
-        type=int,
+        type=_threads,
         default=1,
         metavar="N",
         help="default: 1, which with several runs side by side uses a machine best while models are small",
@@ -426,6 +470,9 @@ def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
     parser.add_argument(
         "--checkpoint-every", type=int, default=1, metavar="N", help="rounds between checkpoints (default: 1)"
     )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a finished run in the folder that was made otherwise"
+    )
     return _train
 
 
@@ -456,6 +503,7 @@ def _analyse_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
             kind.add_argument("--clients", type=Path, required=True, metavar="FILE", help="clients.csv")
         elif name in ("significance", "equivalence"):
             kind.add_argument("--runs", type=Path, nargs="+", required=True, metavar="FOLDER", help="of training runs")
+            kind.add_argument("--asked", type=json.loads, metavar="JSON", help="what a configuration asks of them")
             if name == "equivalence":
                 kind.add_argument("--margin", type=float, default=2, metavar="N", help="percentage points (default: 2)")
                 kind.add_argument("--baseline", default="fp32", metavar="ARM", help="compared with (default: fp32)")
@@ -593,12 +641,33 @@ def _page_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespa
     return _page
 
 
+def _check_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    _add_configuration_arguments(parser)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every verdict to this file, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write them as a page, too")
+    parser.add_argument(
+        "--only", nargs="+", metavar="KIND", help="data, partition, run, analysis, exact, test, table, figure, ..."
+    )
+    parser.add_argument("--record", action="store_true", help="end with 0 whatever is found; who reads it decides")
+    return _check
+
+
+def _add_configuration_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--configfile", type=Path, nargs="+", default=[Path("config.yaml")], metavar="FILE", help="default: config.yaml"
+    )
+    parser.add_argument(
+        "--config", nargs="+", default=[], metavar="KEY=VALUE", help="on top of it, as for snakemake: scale=test"
+    )
+
+
 def _reference_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "write runs.csv, histories.csv.gz, claims.csv and tables/ from finished results"
     collect = actions.add_parser("collect", help=text, description=text)
     collect.set_defaults(action=_collect_reference)
     _add_runs_argument(collect)
+    collect.add_argument("--asked", type=json.loads, metavar="JSON", help="what a configuration asks of them")
     collect.add_argument("--claims", type=Path, required=True, metavar="FILE.csv", help="the ledger")
     collect.add_argument("--tables", type=Path, nargs="+", required=True, metavar="FILE.csv")
     collect.add_argument("--out", "-o", type=Path, required=True, metavar="FOLDER", help="where the files go")
@@ -613,6 +682,7 @@ def _reference_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Na
         metavar="FOLDER",
         help="of all references (default: paper/reference)",
     )
+    _add_configuration_arguments(verify)
     verify.add_argument("--runs", type=Path, metavar="FOLDER", help="of all runs (default: results/<scale>/runs)")
     verify.add_argument("--csv", type=Path, metavar="FILE", help="write every verdict to this file, too")
     verify.add_argument("--text", type=Path, metavar="FILE", help="write what is printed to this file, too")
@@ -677,6 +747,13 @@ COMMANDS = {
         "what holds of what the paper prints, what does not, what was not tried",
         "Compare each number and claim of the paper with what was computed, and print a summary by kind and verdict.",
         "python -m qlocaladam claims --scale quick",
+    ),
+    "check": (
+        _check_command,
+        "whether results are what the configuration makes",
+        "Compare every run with the configuration, its history, data and partition, and every table, number, page and "
+        "figure with what its inputs make; list what is wrong and end with 1 if anything is.",
+        "python -m qlocaladam check --config scale=test",
     ),
     "page": (
         _page_command,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ MOST_CLASSES = 2**16
 
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 """scikit-learn's 1,797 images, then their labels, one byte a value."""
+DIGITS = 1797
 DIGITS_TEST = 360
 PAIRS_PER_CLASS = {"train": 50, "test": 10}
 
@@ -137,6 +138,7 @@ CIFAR = {
         "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
     ),
 }
+CIFAR_SIZES = (50_000, 10_000)
 CIFAR10_NAMES = ("Airplane", "Automobile", "Bird", "Cat", "Deer", "Dog", "Frog", "Horse", "Ship", "Truck")
 """As the paper's per-client tables write them."""
 EMBEDDED = {"digits": 10, "digit-pairs": 100, "text": SECTIONS}
@@ -161,7 +163,8 @@ def prepare(name: str, destination: str | os.PathLike[str], source: str | os.Pat
     # Uncompressed, as every run reads it. np.savez dates all members 1980, so equal data gives equal bytes.
     dataset = replace(dataset, sha256=write_whole(destination, lambda file: np.savez(file, **arrays)))
     note = {"name": name, "sha256": dataset.sha256, "origin": dataset.origin, "classes": dataset.classes}
-    text = json.dumps({**note, "arrays": _form(arrays)}, indent=2) + "\n"
+    note |= {"arrays": _form(arrays), "source": _source_key(source)}
+    text = json.dumps(note, indent=2) + "\n"
     write_whole(_sidecar(destination), lambda file: file.write(text.encode()))
     return dataset
 
@@ -189,6 +192,53 @@ def load(path: str | os.PathLike[str]) -> Dataset:
         if value != note[key]:
             raise DataInvalid(f"{path}: {key} are {value}, but {_sidecar(path).name} says {note[key]!r}; {again}")
     return dataset
+
+
+class Prepared(NamedTuple):
+    """What is known of a prepared file without reading it."""
+
+    sha256: str
+    training: int
+    test: int
+
+
+def prepared(path: str | os.PathLike[str], source: str | None = None) -> Prepared | None:
+    """Of a file that `prepare` made from this source as it is now; None where it has to be made, also again."""
+    path = Path(path)
+    if not path.is_file():
+        return None
+    try:
+        note = _read_sidecar(path)
+        counts = [int(note["arrays"][f"y_{part}"].split()[1]) for part in ("train", "test")]
+    except (DataInvalid, KeyError, ValueError, IndexError):
+        return None
+    newer = source is not None and Path(source).expanduser().stat().st_mtime > path.stat().st_mtime
+    return None if note["source"] != _source_key(source) or newer else Prepared(note["sha256"], *counts)
+
+
+def _source_key(source: str | os.PathLike[str] | None) -> str | None:
+    """What a source is recognised by: a hash of its path, which is nobody else's business, and its size."""
+    if source is None:
+        return None
+    size = Path(source).expanduser().stat().st_size
+    return f"{hashlib.sha256(os.fspath(source).encode()).hexdigest()[:16]}, {size} bytes"
+
+
+def counts(name: str, source: str | None = None) -> tuple[int, int] | None:
+    """How many training and test samples there are; None where only reading all of a source would tell."""
+    if name == "text":
+        text = _text()
+        return len(text.y_train), len(text.y_test)
+    if name in EMBEDDED:
+        pairs = (100 * PAIRS_PER_CLASS["train"], 100 * PAIRS_PER_CLASS["test"])
+        return pairs if name == "digit-pairs" else (DIGITS - DIGITS_TEST, DIGITS_TEST)
+    if name in CIFAR:
+        return CIFAR_SIZES
+    if source is None or not source.endswith(".npz"):
+        return None
+    with open(Path(source).expanduser(), "rb") as file:
+        arrays = _read_arrays(file, Path(source))
+        return len(arrays["y_train"]), len(arrays["y_test"])
 
 
 def subset(dataset: Dataset, train: int | None = None, test: int | None = None, seed: int = 0) -> Dataset:
@@ -592,7 +642,7 @@ def _checked_labels(labels: np.ndarray, what: str) -> Labels:
 
 def _check_cifar(dataset: Dataset, where: Path) -> None:
     name, cifar = dataset.name, CIFAR[dataset.name]
-    for part, count in (("train", 50_000), ("test", 10_000)):
+    for part, count in zip(("train", "test"), CIFAR_SIZES, strict=True):
         shape = getattr(dataset, f"x_{part}").shape
         if shape != (count, 32, 32, 3):
             raise DataInvalid(f"{where}: x_{part} has shape {shape}; accepted for {name} is {(count, 32, 32, 3)}")
@@ -647,7 +697,7 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
     for key, kind in kinds.items():
         if not isinstance(note, dict) or not isinstance(note.get(key), kind):
             raise DataInvalid(f"{sidecar}: {key} must be there as {kind.__name__}; {_again(path)}")
-    return {key: note[key] for key in kinds}
+    return {**{key: note[key] for key in kinds}, "source": note.get("source")}
 
 
 def _form(arrays: Arrays) -> dict[str, str]:

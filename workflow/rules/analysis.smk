@@ -3,17 +3,15 @@
 
 rule analysis:
     input:
-        [f"{EXACT}/{name}" for name in EXACT_FILES],
-        expand(f"{RESULTS}/analysis/significance/{{table}}/significance.csv", table=TESTED),
-        expand(f"{EQUIVALENCE}/{{table}}/{{file}}.csv", table=COMPARED, file=["equivalence", "differences"]),
-        expand(f"{RESULTS}/analysis/distributions/{{dataset}}/{{file}}", dataset=PROBED, file=DISTRIBUTIONS),
-        expand(f"{RESULTS}/analysis/steps/{{dataset}}/{{file}}", dataset=shown("steps"), file=STEPS),
-        expand(f"{RESULTS}/analysis/variance/{{dataset}}/{{file}}", dataset=shown("variance"), file=VARIANCE),
+        [f"{EXACT}/{name}" for names in EXACT_FILES.values() for name in names],
+        [LAYOUT.significance_file(table) for table in LAYOUT.tested],
+        [LAYOUT.equivalence_file(table, name) for table in LAYOUT.compared for name in ("equivalence", "differences")],
+        [LAYOUT.analysis_files(analysis, dataset) for analysis in CLIENT_FILES for dataset in LAYOUT.shown(analysis)],
 
 
 rule memory:
     input:
-        code=code("analysis/footprint"),
+        code=code("analysis/footprint", "memory"),
     output:
         f"{EXACT}/memory.csv",
     log:
@@ -29,15 +27,15 @@ rule memory:
         runtime=5,
     params:
         folder=subpath(output[0], parent=True),
-        arms=json.dumps(config["arms"]),
-        wanted=sorted({f"{row.dataset}:{row.arm}:{row.block_size}" for row in GRID.itertuples()}),
+        arms=lambda wildcards: json.dumps(config["arms"]),
+        wanted=["{}:{}:{}".format(*place) for place in LAYOUT.sized_places()],
     shell:
-        "python -m qlocaladam analyse memory --arms {params.arms:q} --wanted {params.wanted} --out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam analyse memory --arms {params.arms:q} --wanted {params.wanted:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule scaling:
     input:
-        code=code("analysis/footprint"),
+        code=code("analysis/footprint", "memory"),
     output:
         f"{EXACT}/scaling.csv",
     log:
@@ -54,12 +52,12 @@ rule scaling:
     params:
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m qlocaladam analyse scaling --out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam analyse scaling --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule precision:
     input:
-        code=code("analysis/precision"),
+        code=code("analysis/precision", "codecs"),
     output:
         f"{EXACT}/precision.csv",
         f"{EXACT}/precision_summary.csv",
@@ -78,7 +76,7 @@ rule precision:
     params:
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m qlocaladam analyse precision --out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam analyse precision --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule heterogeneity:
@@ -101,7 +99,7 @@ rule heterogeneity:
     params:
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m qlocaladam analyse heterogeneity --out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam analyse heterogeneity --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule participation:
@@ -125,15 +123,15 @@ rule participation:
     params:
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m qlocaladam analyse participation --clients {input.clients} --out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam analyse participation --clients {input.clients:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule significance:
     input:
-        runs=lambda wildcards: run_files(grid.selected(GRID, config["tables"][wildcards.table])),
+        runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
         code=code("analysis/significance"),
     output:
-        f"{RESULTS}/analysis/significance/{{table}}/significance.csv",
+        LAYOUT.significance_file("{table}"),
     log:
         f"{RESULTS}/logs/significance/{{table}}.log",
     benchmark:
@@ -148,17 +146,18 @@ rule significance:
     params:
         folder=subpath(output[0], parent=True),
         runs=lambda wildcards, input: folders(input.runs),
+        asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.table_rows(wildcards.table))),
     shell:
-        "python -m qlocaladam analyse significance --runs {params.runs} --out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam analyse significance --runs {params.runs:q} --asked {params.asked:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule equivalence:
     input:
-        runs=lambda wildcards: run_files(grid.selected(GRID, config["tables"][wildcards.table])),
+        runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
         code=code("analysis/equivalence"),
     output:
-        f"{EQUIVALENCE}/{{table}}/equivalence.csv",
-        f"{EQUIVALENCE}/{{table}}/differences.csv",
+        LAYOUT.equivalence_file("{table}"),
+        LAYOUT.equivalence_file("{table}", "differences"),
     log:
         f"{RESULTS}/logs/equivalence/{{table}}.log",
     benchmark:
@@ -175,20 +174,23 @@ rule equivalence:
         margin=lambda wildcards: config["tables"][wildcards.table]["margin"],
         baseline=lambda wildcards: config["tables"][wildcards.table].get("baseline", "fp32"),
         runs=lambda wildcards, input: folders(input.runs),
+        asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.table_rows(wildcards.table))),
     shell:
-        "python -m qlocaladam analyse equivalence --runs {params.runs} --margin {params.margin} "
-        "--baseline {params.baseline} --out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam analyse equivalence --runs {params.runs:q} --asked {params.asked:q} --margin {params.margin:q} "
+        "--baseline {params.baseline:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule distributions:
     input:
-        data=lambda wildcards: settled(wildcards.dataset, data_file(wildcards.dataset)),
+        unpack(analysis_inputs("distributions")),
     output:
-        [f"{RESULTS}/analysis/distributions/{{dataset}}/{name}" for name in DISTRIBUTIONS],
+        LAYOUT.analysis_files("distributions", "{dataset}"),
     log:
         f"{RESULTS}/logs/distributions/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/distributions/{{dataset}}.tsv"
+    wildcard_constraints:
+        dataset=needed("distributions", LACKING_ANALYSES["distributions"]),
     conda:
         "../../envs/environment.yaml"
     threads: SIZE["resources"]["threads"]
@@ -197,23 +199,24 @@ rule distributions:
         runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
         gpu=SIZE["resources"]["gpu"],
     params:
-        flags=lambda wildcards: as_flags(probe_options(wildcards.dataset)),
+        flags=analysis_flags("distributions"),
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m qlocaladam analyse distributions --data {input.data} --out {params.folder} --threads {threads} "
-        "{params.flags} > {log} 2>&1"
+        "python -m qlocaladam analyse distributions --data {input.data:q} --out {params.folder:q} --threads {threads} "
+        "{params.flags:q} > {log:q} 2>&1"
 
 
 rule steps:
     input:
-        unpack(lambda wildcards: watched_client(wildcards.dataset)),
-        code=code("analysis/steps"),
+        unpack(analysis_inputs("steps")),
     output:
-        [f"{RESULTS}/analysis/steps/{{dataset}}/{name}" for name in STEPS],
+        LAYOUT.analysis_files("steps", "{dataset}"),
     log:
         f"{RESULTS}/logs/steps/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/steps/{{dataset}}.tsv"
+    wildcard_constraints:
+        dataset=needed("steps", LACKING_ANALYSES["steps"]),
     conda:
         "../../envs/environment.yaml"
     threads: SIZE["resources"]["threads"]
@@ -222,26 +225,25 @@ rule steps:
         runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
         gpu=SIZE["resources"]["gpu"],
     params:
-        arms=json.dumps(watched_arms()),
-        flags=lambda wildcards: as_flags(
-            {name: value for name, value in watched_options(wildcards.dataset).items() if name != "rounds"}
-        ),
+        arms=lambda wildcards: json.dumps(LAYOUT.watched_arms()),
+        flags=analysis_flags("steps"),
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m qlocaladam analyse steps --data {input.data} --partition {input.partition} --arms {params.arms:q} "
-        "--out {params.folder} --threads {threads} {params.flags} > {log} 2>&1"
+        "python -m qlocaladam analyse steps --data {input.data:q} --partition {input.partition:q} --arms {params.arms:q} "
+        "--out {params.folder:q} --threads {threads} {params.flags:q} > {log:q} 2>&1"
 
 
 rule variance:
     input:
-        unpack(lambda wildcards: watched_client(wildcards.dataset)),
-        code=code("analysis/variance"),
+        unpack(analysis_inputs("variance")),
     output:
-        [f"{RESULTS}/analysis/variance/{{dataset}}/{name}" for name in VARIANCE],
+        LAYOUT.analysis_files("variance", "{dataset}"),
     log:
         f"{RESULTS}/logs/variance/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/variance/{{dataset}}.tsv"
+    wildcard_constraints:
+        dataset=needed("variance", LACKING_ANALYSES["variance"]),
     conda:
         "../../envs/environment.yaml"
     threads: SIZE["resources"]["threads"]
@@ -250,8 +252,8 @@ rule variance:
         runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
         gpu=SIZE["resources"]["gpu"],
     params:
-        flags=lambda wildcards: as_flags(watched_options(wildcards.dataset)),
+        flags=analysis_flags("variance"),
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m qlocaladam analyse variance --data {input.data} --partition {input.partition} "
-        "--out {params.folder} --threads {threads} {params.flags} > {log} 2>&1"
+        "python -m qlocaladam analyse variance --data {input.data:q} --partition {input.partition:q} "
+        "--out {params.folder:q} --threads {threads} {params.flags:q} > {log:q} 2>&1"

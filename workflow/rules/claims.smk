@@ -13,7 +13,7 @@ rule judge:
     input:
         published="paper/published.yaml",
         numbers=f"{RESULTS}/numbers.json",
-        code=code("paper/claims"),
+        code=code("paper/claims", "paper/latex"),
     output:
         csv=f"{RESULTS}/claims.csv",
         counts=f"{LATEX}/tables/claims.tex",
@@ -33,5 +33,5 @@ rule judge:
     params:
         scale=SCALE,
     shell:
-        "python -m qlocaladam claims --scale {params.scale} --published {input.published} --numbers {input.numbers} "
-        "--csv {output.csv} --counts {output.counts} --disagreements {output.disagreements} --macros {output.macros} > {log} 2>&1"
+        "python -m qlocaladam claims --scale {params.scale:q} --published {input.published:q} --numbers {input.numbers:q} "
+        "--csv {output.csv:q} --counts {output.counts:q} --disagreements {output.disagreements:q} --macros {output.macros:q} > {log:q} 2>&1"

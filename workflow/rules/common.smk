@@ -1,19 +1,22 @@
-# Configuration, the grid, and the names of files. No rule here.
+# Configuration, and which results are there as it asks for them. No rule here but for those that are.
 
+import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
-from snakemake.utils import Paramspace, min_version, validate
+from snakemake.utils import min_version
 
-from qlocaladam.paper import claims, grid, page
-from qlocaladam.paper.configuration import explain, refuse_repeated_keys
+import qlocaladam
+from qlocaladam.federated.progress import NO_KERNEL
+from qlocaladam.federated.record import FILES
+from qlocaladam.paper import claims, configuration, consistency, grid, latex, page
+from qlocaladam.paper.layout import CLIENT_FILES, EXACT, EXACT_FILES, Layout
 from qlocaladam.paper.progress import listen
 
 min_version("9.0")
@@ -21,43 +24,34 @@ min_version("9.0")
 # Rules call `python`: that of the environment that Snakemake runs in, or of the one it deploys.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
-# On the command line only True and False are read as such; true and false mean the same.
-for key in (*grid.GROUPS, "train"):
-    config[key] = {"true": True, "false": False}.get(str(config.get(key)).lower(), config.get(key))
+configuration.settle(config, workflow.configfiles, workflow.config_settings.config)
+
+PROGRESS = listen(logger, quiet=Quietness.RULES in (workflow.output_settings.quiet or ()))
+START = workflow.is_main_process and not {"--unlock", "-n", "--dry-run", "--dryrun", "--lint", "--report"} & set(
+    sys.argv
+)
+
+if START and any(Path(".snakemake/locks").glob("*")):
+    logger.warning(
+        "Another snakemake works here, or one was killed. If none does: snakemake --unlock, then the same call again; "
+        "finished runs and finished rounds are kept."
+    )
+if START and not any(Path(qlocaladam.__file__).parent.glob("kernels/_fused_*")):
+    logger.warning(NO_KERNEL)
 
 try:
-    for path in workflow.configfiles:
-        refuse_repeated_keys(path)
-    validate(config, "../schemas/config.schema.yaml")
-    grid.check(config)
-except (WorkflowError, ValueError) as error:
-    raise WorkflowError(f"config.yaml: {explain(error)}") from None
+    LAYOUT = Layout(config)
+except ValueError as error:
+    configuration.stop(error)
+SCALE = LAYOUT.scale
+SIZE = LAYOUT.size
+RESULTS = LAYOUT.results
+FIGURES = LAYOUT.figure_folder
+LATEX = LAYOUT.latex
+PLACES = LAYOUT.runs.to_dict("records")
+TABLES = list(LAYOUT.tables)
+FIGURE_NAMES = list(LAYOUT.figures)
 
-listen(logger, quiet=Quietness.RULES in (workflow.output_settings.quiet or ()))
-
-SCALE = config["scale"]
-SIZE = config["scales"][SCALE]
-RESULTS = f"results/{SCALE}"
-EXACT = "results/exact"
-FIGURES = f"figures/{SCALE}"
-LATEX = f"paper/generated/{SCALE}"
-
-GRID = grid.expand(config)
-SPACE = Paramspace(grid.unique(GRID))
-TABLES = [name for name, entry in config["tables"].items() if grid.is_on(config, entry)]
-FIGURE_NAMES = [name for name, entry in config["figures"].items() if grid.is_on(config, entry)]
-
-EXACT_FILES = [
-    "memory.csv",
-    "scaling.csv",
-    "precision.csv",
-    "precision_summary.csv",
-    "precision_by_decade.csv",
-    "clients.csv",
-    "heterogeneity.csv",
-    "sampling.json",
-    "steps.csv",
-]
 NO_TEX = (
     "The paper needs TeX: apt-get install --no-install-recommends latexmk texlive-latex-recommended texlive-science "
     "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
@@ -65,107 +59,64 @@ NO_TEX = (
 PICTURES = ["rulegraph.svg", "convergence_cifar10.png"]
 PICTURES += ["controls_tested.png", "variance.png"] if config["controls"] else []
 PICTURES += ["steps.png", "step_layers.png", "equivalence.png"] if config["beyond"] else []
-DISTRIBUTIONS = ["histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"]
-STEPS = ["steps.csv", "steps_by_decade.csv", "summary.json"]
-VARIANCE = ["variance.csv", "summary.json"]
-WATCHING = {"steps": "steps", "step_layers": "steps", "variance": "variance"}
-TABLE_FILES = {
-    "runs": ["memory"],
-    "heterogeneity": ["memory"],
-    "multiseed": ["memory"],
-    "scaling": ["scaling"],
-    "data_distribution": ["heterogeneity"],
-    "data_distribution_summary": ["heterogeneity"],
-    "clients": ["clients"],
-}
-TESTED = [name for name in TABLES if config["tables"][name]["kind"] == "multiseed"]
-COMPARED = [name for name in TABLES if config["tables"][name]["kind"] == "equivalence"]
-EQUIVALENCE = f"{RESULTS}/analysis/equivalence"
-PROBED = [
-    config["figures"][name]["where"]["dataset"]
-    for name in FIGURE_NAMES
-    if config["figures"][name]["kind"] == "distributions"
-]
 
 
 wildcard_constraints:
-    **{name: r"[^/~]+" for name in SPACE.columns},
     table="|".join(config["tables"]),
     figure="|".join(config["figures"]),
 
 
-def shown(analysis, axis="dataset"):
-    """The data sets, or the arms, of which tables and figures show an analysis of clients."""
-    entries = [*(config["tables"][name] for name in TABLES), *(config["figures"][name] for name in FIGURE_NAMES)]
-    wheres = [entry["where"] for entry in entries if WATCHING.get(entry["kind"]) == analysis]
-    return sorted({value for where in wheres for value in grid.as_list(where[axis])})
+# What takes long is made by a rule only where it is not there as the configuration asks for it, and then always; what is
+# there is a file like any other. So no date and no record of Snakemake's decides about it: neither does a finished run
+# look outdated, nor an outdated one finished. (Snakemake looks at no parameters of what follows from a job that must
+# run, and has no record of files that were copied.)
+
+REPORT = "--report" in sys.argv
+ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & set(sys.argv))
 
 
-def data_file(dataset):
-    return f"results/data/{SIZE['datasets'][dataset]['data']}.npz"
+def needed(rule, lacking):
+    """A pattern for what the rule must make, by name, of `lacking`: name -> why it is not there as asked. A report shows
+    the whole graph; a job in a process of its own was chosen by the one that started it."""
+    everything = ALL_AGAIN or REPORT or rule in sys.argv
+    names = [re.escape(name) for name, reason in lacking.items() if reason or everything]
+    return "|".join(names) or "(?!)"
 
 
-def partition_file(place):
-    return f"{RESULTS}/partitions/dataset~{place.dataset}/alpha~{place.alpha}/seed~{place.seed}.npz"
+def always(output, **inputs):
+    """The inputs of a job that is run whatever the dates of its files, as Snakemake does with one that was killed."""
+    if workflow.is_main_process and not REPORT:
+        workflow.dag.forcefiles.add(output)
+    return inputs
 
 
-def settled(dataset, file):
-    """An input whose date says nothing. Data that are fixed by hash are the same whenever they were prepared, so results
-    that were copied in from another machine stay as they are; a file of one's own may change."""
-    return file if SIZE["datasets"][dataset]["data"] in config["sources"] else ancient(file)
+RUNS = {LAYOUT.run_name(place): place for place in PLACES}
+LACKING_RUNS = {name: LAYOUT.run_lacks(place) for name, place in RUNS.items()}
+LACKING_DATA = {
+    LAYOUT.data_of(name): "" if LAYOUT.prepared(LAYOUT.data_of(name)) else "not there" for name in SIZE["datasets"]
+}
+LACKING_ANALYSES = {
+    analysis: {dataset: LAYOUT.analysis_lacks(analysis, dataset) for dataset in LAYOUT.shown(analysis)}
+    for analysis in CLIENT_FILES
+}
 
 
-def partition_flags(dataset):
-    return as_flags({"clients": config["clients"], **subset_options(dataset)})
-
-
-def data_source(wildcards):
-    return [config["sources"][wildcards.data]] if wildcards.data in config["sources"] else []
-
-
-def subset_options(dataset):
-    entry = SIZE["datasets"][dataset]
-    return {name: entry[name] for name in ("train_images", "test_images") if name in entry}
-
-
-def as_flags(options):
-    """Options of the command line: {"rounds": 2, "flip": False} is --rounds 2 --no-flip."""
-    flags = []
-    for name, value in options.items():
-        word = name.replace("_", "-")
-        flags += [f"--{word}" if value else f"--no-{word}"] if isinstance(value, bool) else [f"--{word}", str(value)]
-    return flags
-
-
-def training_flags(wildcards):
-    arm = config["arms"][wildcards.arm]
-    options = {"block_size": wildcards.block_size, **arm.get("options", {})}
+def run_files(rows, *names):
+    """Files of each of these runs, but for those that are not there and will not be trained."""
+    if LAYOUT.kept:
+        return [LAYOUT.kept, LAYOUT.kept.replace("runs.csv", "histories.csv.gz")]
     return [
-        *as_flags({"arm": arm["arm"], "lr": wildcards.lr, "seed": wildcards.seed}),
-        *as_flags({**subset_options(wildcards.dataset), **grid.training(config, wildcards.dataset)}),
-        *(word for name, value in options.items() for word in ("--option", f"{name}={value}")),
+        f"{folder}/{name}" for folder in LAYOUT.folders(LAYOUT.available(rows)) for name in names or ("summary.json",)
     ]
 
 
-def run_files(rows, name="summary.json"):
-    """A file of each of these runs."""
-    return [f"{RESULTS}/runs/{place}/{name}" for place in Paramspace(rows).instance_patterns]
-
-
-def labels():
-    return {
-        "dataset": {name: entry["label"] for name, entry in SIZE["datasets"].items()},
-        "arm": {name: entry["label"] for name, entry in config["arms"].items()},
-    }
-
-
 def folders(files):
-    return [str(Path(file).parent) for file in files]
+    return [LAYOUT.kept][: len(files)] if LAYOUT.kept else list(dict.fromkeys(str(Path(file).parent) for file in files))
 
 
 def named(files):
     """NAME=PATH for each named input that is not a run."""
-    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "histories", "listed", "code")]
+    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "listed", "code")]
 
 
 def code(*modules):
@@ -173,107 +124,47 @@ def code(*modules):
     return [f"src/qlocaladam/{module}.py" for module in modules]
 
 
-if not config["train"]:
-    missing = [file for file in run_files(SPACE.dataframe) if not Path(file).exists()]
-    if missing:
-        logger.warning(
-            "\n  ".join([f"train is false, and {len(missing)} of {len(SPACE.dataframe)} runs are not there:", *missing])
-        )
+def data_inputs(wildcards):
+    source = grid.as_list(config["sources"].get(wildcards.data, []))
+    return always(f"results/data/{wildcards.data}.npz", source=source)
 
 
-def probe_options(dataset):
-    """How the model is trained whose optimizer states are looked at: as this scale's runs, but centrally."""
-    chosen = grid.training(config, dataset)
-    names = ("width", "stem", "image_size", "flip", "precision", "device")
-    return {**subset_options(dataset), **{name: chosen[name] for name in names if name in chosen}}
+def training_inputs(wildcards):
+    place = RUNS[wildcards.run]
+    inputs = {"data": LAYOUT.data_file(place["dataset"]), "partition": LAYOUT.partition_file(place)}
+    return always(f"{LAYOUT.run_folder(place)}/summary.json", **inputs)
 
 
-def watched_client(dataset):
-    """The data and the partition of the clients whose steps are looked at: those of a run at the defaults."""
-    alpha, seed = grid.text(config["defaults"]["alpha"]), config["defaults"]["seed"]
-    partition = partition_file(SimpleNamespace(dataset=dataset, alpha=alpha, seed=seed))
-    return {"data": settled(dataset, data_file(dataset)), "partition": settled(dataset, partition)}
+def analysis_inputs(analysis):
+    """The data and, of the clients that are looked at, the partition: that of a run at the defaults."""
 
+    def inputs(wildcards):
+        dataset = wildcards.dataset
+        partition = {"partition": LAYOUT.partition_file(LAYOUT.watched_place(dataset))}
+        found = {"data": LAYOUT.data_file(dataset), **({} if analysis == "distributions" else partition)}
+        return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
 
-def watched_options(dataset):
-    """How these clients train: as in a run at the defaults."""
-    chosen = {name: config["defaults"][name] for name in ("lr", "seed")} | grid.training(config, dataset)
-    return {**subset_options(dataset), **{name: value for name, value in chosen.items() if name != "checkpoint_every"}}
-
-
-def watched_arms():
-    size = config["defaults"]["block_size"]
-    chosen = {name: entry for name, entry in config["arms"].items() if name in shown("steps", "arm")}
-    return {
-        name: {
-            "arm": entry["arm"],
-            "options": {"block_size": entry.get("block_size", size), **entry.get("options", {})},
-        }
-        for name, entry in chosen.items()
-    }
-
-
-def watched_files(entry, **names):
-    """Of each data set, the files of an analysis that a table or figure reads, by the names it has for them."""
-    return {
-        f"{name}.{dataset}": f"{RESULTS}/analysis/{WATCHING[entry['kind']]}/{dataset}/{file}"
-        for dataset in grid.as_list(entry["where"]["dataset"])
-        for name, file in names.items()
-    }
-
-
-def stands_for():
-    """The paper's data sets, in whose place a scale has others."""
-    return {name: entry["label"] for name, entry in config["datasets"].items() if "label" in entry}
-
-
-def spec(part, name):
-    """What a table or a figure is told: its entry in the configuration, and what things are called at this scale."""
-    told = {"name": name, "scale": SCALE, "labels": labels(), "stands_for": stands_for()}
-    return json.dumps({**config[part][name], **told})
-
-
-def table_inputs(wildcards):
-    entry = config["tables"][wildcards.table]
-    inputs = {name: f"{EXACT}/{name}.csv" for name in TABLE_FILES.get(entry["kind"], [])}
-    if entry["kind"] == "multiseed":
-        inputs["multiseed"] = f"{RESULTS}/analysis/significance/{wildcards.table}/significance.csv"
-    if entry["kind"] == "equivalence":
-        inputs["equivalence"] = f"{EQUIVALENCE}/{wildcards.table}/equivalence.csv"
-    if entry["kind"] == "steps":
-        inputs |= watched_files(entry, steps="steps.csv", summary="summary.json")
-    if entry["kind"] == "variance":
-        inputs |= watched_files(entry, variance="variance.csv", summary="summary.json")
-    if "experiments" in entry:
-        inputs["runs"] = run_files(grid.selected(GRID, entry))
     return inputs
 
 
+def analysis_flags(analysis):
+    return lambda wildcards: grid.as_flags(LAYOUT.analysis_options(analysis, wildcards.dataset))
+
+
+def table_inputs(wildcards):
+    rows = LAYOUT.table_rows(wildcards.table)
+    return LAYOUT.table_files(wildcards.table) | ({"runs": run_files(rows, *FILES[1:])} if len(rows) else {})
+
+
 def figure_inputs(wildcards):
-    entry = config["figures"][wildcards.figure]
-    if entry["kind"] == "convergence":
-        return {
-            "runs": [
-                file
-                for panel in entry["panels"]
-                for name in ("summary.json", "history.csv")
-                for file in run_files(grid.selected(GRID, panel), name)
-            ]
-        }
-    if entry["kind"] == "equivalence":
-        return {name: f"{EQUIVALENCE}/{entry['table']}/{name}.csv" for name in ("equivalence", "differences")}
-    if entry["kind"] == "steps":
-        return watched_files(entry, decades="steps_by_decade.csv")
-    if entry["kind"] == "step_layers":
-        return watched_files(entry, steps="steps.csv")
-    if entry["kind"] == "variance":
-        return watched_files(entry, variance="variance.csv", summary="summary.json")
-    if entry["kind"] == "distributions":
-        folder = f"{RESULTS}/analysis/distributions/{entry['where']['dataset']}"
-        return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
-    return (
-        {"precision": f"{EXACT}/precision.csv"} if entry["kind"] == "precision" else {"clients": f"{EXACT}/clients.csv"}
-    )
+    rows = LAYOUT.panel_rows(wildcards.figure)
+    runs = [file for panel in rows for file in run_files(panel, *FILES[1:])]
+    return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if rows else {})
+
+
+def panel_flags(figure):
+    """--panel and its runs, for each panel of a figure."""
+    return [word for rows in LAYOUT.panel_rows(figure) for word in ("--panel", *folders(run_files(rows)))]
 
 
 def definitions():
@@ -283,18 +174,30 @@ def definitions():
     )
 
 
-def panel_flags(figure):
-    """--panel and its runs, for each panel of a figure."""
-    flags = []
-    for panel in config["figures"][figure].get("panels", []):
-        flags += ["--panel", *folders(run_files(grid.selected(GRID, panel)))]
-    return flags
+THERE = [f"{RESULTS}/runs/{name}/{file}" for name, reason in LACKING_RUNS.items() if not reason for file in FILES]
+THERE += [f"results/data/{name}.npz" for name, reason in LACKING_DATA.items() if not reason]
+THERE += [
+    file
+    for analysis, lacking in LACKING_ANALYSES.items()
+    for dataset, reason in lacking.items()
+    if not reason
+    for file in LAYOUT.analysis_files(analysis, dataset)
+]
+
+# Snakemake refuses to be asked for a file that no rule makes, also where it is there.
+if present := set(THERE) & set(sys.argv):
+
+    rule there:
+        output:
+            [update(file) for file in sorted(present)],
+        log:
+            f"{RESULTS}/logs/there.log",
+        localrule: True
+        shell:
+            ": > {log:q}"
 
 
-def number_files():
-    exact = {Path(name).stem: f"{EXACT}/{name}" for name in EXACT_FILES if name != "precision.csv"}
-    tests = {f"significance.{name}": f"{RESULTS}/analysis/significance/{name}/significance.csv" for name in TESTED}
-    tests |= {f"equivalence.{name}": f"{EQUIVALENCE}/{name}/equivalence.csv" for name in COMPARED}
-    probes = {f"distributions.{name}": f"{RESULTS}/analysis/distributions/{name}/summary.json" for name in PROBED}
-    lives = {f"variance.{name}": f"{RESULTS}/analysis/variance/{name}/variance.csv" for name in shown("variance")}
-    return {**exact, **tests, **probes, **lives}
+if LAYOUT.absent and workflow.is_main_process:
+    lines = [f"{RESULTS}/runs/{name}: {LACKING_RUNS[name]}" for name in RUNS if name in LAYOUT.absent]
+    why = f"{LAYOUT.kept} is shown" if LAYOUT.kept else "train is false"
+    logger.warning("\n  ".join([f"{why}, and {len(lines)} of {len(PLACES)} runs are not there as asked:", *lines]))

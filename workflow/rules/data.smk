@@ -3,12 +3,12 @@
 
 rule data:
     input:
-        sorted({data_file(dataset) for dataset in GRID["dataset"]}),
+        sorted({LAYOUT.data_file(dataset) for dataset in LAYOUT.grid["dataset"]}),
 
 
 rule prepare:
     input:
-        source=data_source,
+        unpack(data_inputs),
     output:
         data="results/data/{data}.npz",
         note="results/data/{data}.npz.json",
@@ -16,6 +16,8 @@ rule prepare:
         "results/data/{data}.log",
     benchmark:
         "results/data/{data}.benchmark.tsv"
+    wildcard_constraints:
+        data=needed("prepare", LACKING_DATA),
     localrule: True
     conda:
         "../../envs/environment.yaml"
@@ -26,4 +28,4 @@ rule prepare:
     params:
         source=lambda wildcards, input: [f"--source={path}" for path in input.source],
     shell:
-        "python -m qlocaladam data {wildcards.data} {params.source:q} --out {output.data} > {log} 2>&1"
+        "python -m qlocaladam data {wildcards.data:q} {params.source:q} --out {output.data:q} > {log:q} 2>&1"

@@ -30,12 +30,12 @@ rule figure:
         mem_mb=1000,
         runtime=5,
     params:
-        spec=lambda wildcards: spec("figures", wildcards.figure),
+        spec=lambda wildcards: json.dumps(LAYOUT.figure_spec(wildcards.figure)),
         panels=lambda wildcards: panel_flags(wildcards.figure),
         files=lambda wildcards, input: [f"--file={pair}" for pair in named(input)],
     shell:
         "python -m qlocaladam figure --spec {params.spec:q} {params.panels:q} {params.files:q} "
-        "--pdf {output.pdf} --png {output.png} > {log} 2>&1"
+        "--pdf {output.pdf:q} --png {output.png:q} > {log:q} 2>&1"
 
 
 rule rulegraph:
@@ -57,7 +57,7 @@ rule rulegraph:
     params:
         scale=SCALE,
     shell:
-        "(snakemake --forceall --rulegraph dot --config scale={params.scale} | snakevision --skip-rules all --output {output}) 2> {log}"
+        "(snakemake --forceall --rulegraph dot --config scale={params.scale:q} | snakevision --skip-rules all --output {output:q}) 2> {log:q}"
 
 
 # The pictures that README and RESULTS.md show are copies, and kept in git. `snakemake gallery` brings them up to date.
@@ -85,4 +85,4 @@ rule picture:
         mem_mb=100,
         runtime=1,
     shell:
-        "cp {input} {output} 2> {log}"
+        "cp {input:q} {output:q} 2> {log:q}"

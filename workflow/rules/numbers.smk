@@ -7,10 +7,15 @@ rule numbers:
         f"{RESULTS}/numbers.json",
 
 
-# A command line takes about a thousand folders; a file takes any number.
+# A command line takes about a thousand folders; a file takes any number. Its name has all that decides it, so that one
+# that is there is the one that is asked for.
+RUN_LIST = "".join(f"--runs={folder}\n" for folder in LAYOUT.folders(LAYOUT.available(LAYOUT.runs)))
+LISTED = f"{RESULTS}/runs-{hashlib.sha256(RUN_LIST.encode()).hexdigest()[:8]}.txt"
+
+
 rule list_runs:
     output:
-        f"{RESULTS}/runs.txt",
+        LISTED,
     log:
         f"{RESULTS}/logs/list_runs.log",
     benchmark:
@@ -22,19 +27,16 @@ rule list_runs:
     resources:
         mem_mb=100,
         runtime=1,
-    params:
-        runs=folders(run_files(SPACE.dataframe)),
     run:
-        Path(output[0]).write_text("".join(f"--runs={folder}\n" for folder in params.runs))
+        Path(output[0]).write_text(RUN_LIST)
 
 
 rule collect_numbers:
     input:
-        **number_files(),
-        runs=run_files(SPACE.dataframe),
-        histories=run_files(SPACE.dataframe, "history.csv"),
-        listed=f"{RESULTS}/runs.txt",
-        code=code("paper/numbers", "paper/runs"),
+        **LAYOUT.number_files(),
+        runs=run_files(LAYOUT.runs, *FILES[1:]),
+        listed=LISTED,
+        code=code("paper/numbers", "paper/runs", "paper/latex"),
     output:
         tex=f"{LATEX}/numbers.tex",
         json=f"{RESULTS}/numbers.json",
@@ -50,8 +52,8 @@ rule collect_numbers:
         mem_mb=1000,
         runtime=5,
     params:
-        spec=json.dumps({"scale": SCALE, "defaults": config["defaults"]}),
+        spec=lambda wildcards: json.dumps(LAYOUT.numbers_spec()),
         files=lambda wildcards, input: [f"--file={pair}" for pair in named(input)],
     shell:
-        "python -m qlocaladam numbers --spec {params.spec:q} @{input.listed} {params.files:q} "
-        "--tex {output.tex} --json {output.json} > {log} 2>&1"
+        "python -m qlocaladam numbers --spec {params.spec:q} @{input.listed:q} {params.files:q} "
+        "--tex {output.tex:q} --json {output.json:q} > {log:q} 2>&1"

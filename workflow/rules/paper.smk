@@ -35,8 +35,8 @@ rule compile:
         pretex=lambda wildcards: definitions(),
         hint=NO_TEX,
     shell:
-        "exec > {log} 2>&1; command -v latexmk || {{ echo {params.hint:q}; exit 1; }}; "
-        "mkdir -p {params.folder}/figures && cp {input.figures} {params.folder}/figures/ && cd paper && "
-        "latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=generated/{params.scale}/build -jobname=paper "
+        "exec > {log:q} 2>&1; command -v latexmk || {{ echo {params.hint:q}; exit 1; }}; "
+        "mkdir -p {params.folder:q}/figures && cp {input.figures:q} {params.folder:q}/figures/ && cd paper && "
+        "latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=generated/{params.scale:q}/build -jobname=paper "
         "-usepretex={params.pretex:q} main.tex && "
-        "cp generated/{params.scale}/build/paper.pdf generated/{params.scale}/paper.pdf"
+        "cp generated/{params.scale:q}/build/paper.pdf generated/{params.scale:q}/paper.pdf"

@@ -3,20 +3,20 @@
 
 rule partitions:
     input:
-        [partition_file(row) for row in GRID[["dataset", "alpha", "seed"]].drop_duplicates().itertuples()],
+        sorted({LAYOUT.partition_file(place) for place in PLACES}),
         f"{EXACT}/clients.csv",
         f"{EXACT}/heterogeneity.csv",
 
 
 rule partition:
     input:
-        data=lambda wildcards: data_file(wildcards.dataset),
+        data="results/data/{data}.npz",
     output:
-        f"{RESULTS}/partitions/dataset~{{dataset}}/alpha~{{alpha}}/seed~{{seed}}.npz",
+        f"{RESULTS}/partitions/{{data}}/images~{{images}}/clients~{{clients}}/alpha~{{alpha}}/seed~{{seed}}.npz",
     log:
-        f"{RESULTS}/logs/partitions/dataset~{{dataset}}/alpha~{{alpha}}/seed~{{seed}}.log",
+        f"{RESULTS}/logs/partitions/{{data}}/images~{{images}}/clients~{{clients}}/alpha~{{alpha}}/seed~{{seed}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/partitions/dataset~{{dataset}}/alpha~{{alpha}}/seed~{{seed}}.tsv"
+        f"{RESULTS}/benchmarks/partitions/{{data}}/images~{{images}}/clients~{{clients}}/alpha~{{alpha}}/seed~{{seed}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
@@ -25,7 +25,9 @@ rule partition:
         mem_mb=1000,
         runtime=5,
     params:
-        flags=lambda wildcards: partition_flags(wildcards.dataset),
+        images=lambda wildcards: grid.as_flags(
+            {"train_images": None if wildcards.images == "all" else wildcards.images}
+        ),
     shell:
-        "python -m qlocaladam partition --data {input.data} --alpha {wildcards.alpha} --seed {wildcards.seed} "
-        "{params.flags} --out {output} > {log} 2>&1"
+        "python -m qlocaladam partition --data {input.data:q} {params.images:q} --clients {wildcards.clients:q} "
+        "--alpha {wildcards.alpha:q} --seed {wildcards.seed:q} --out {output:q} > {log:q} 2>&1"

@@ -5,9 +5,8 @@ REFERENCE = f"paper/reference/{SCALE}"
 
 rule collect_reference:
     input:
-        runs=run_files(SPACE.dataframe),
-        histories=run_files(SPACE.dataframe, "history.csv"),
-        listed=f"{RESULTS}/runs.txt",
+        runs=run_files(LAYOUT.runs, *FILES),
+        listed=LISTED,
         claims=f"{RESULTS}/claims.csv",
         tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
         code=code("paper/reference", "paper/runs"),
@@ -29,9 +28,10 @@ rule collect_reference:
         runtime=5,
     params:
         folder=subpath(output.runs, parent=True),
+        asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.runs)),
     shell:
-        "python -m qlocaladam reference collect @{input.listed} --claims {input.claims} --tables {input.tables} "
-        "--out {params.folder} > {log} 2>&1"
+        "python -m qlocaladam reference collect @{input.listed:q} --asked {params.asked:q} --claims {input.claims:q} --tables {input.tables:q} "
+        "--out {params.folder:q} > {log:q} 2>&1"
 
 
 # Its own rule, because only this needs TeX.
@@ -52,7 +52,7 @@ rule keep_paper:
         mem_mb=100,
         runtime=1,
     shell:
-        "(cp {input} {output}.part && mv {output}.part {output}) 2> {log}"
+        "(cp {input:q} {output:q}.part && mv {output:q}.part {output:q}) 2> {log:q}"
 
 
 rule reference:
@@ -66,11 +66,7 @@ rule reference:
 # reference nothing is trained, and the command says what there is.
 rule verify:
     input:
-        [
-            file
-            for file in run_files(SPACE.dataframe)
-            if Path(f"{REFERENCE}/runs.csv").exists() and (config["train"] or Path(file).exists())
-        ],
+        [file for file in run_files(LAYOUT.runs) if Path(f"{REFERENCE}/runs.csv").exists()],
     log:
         f"{RESULTS}/logs/verify.log",
     localrule: True
@@ -84,5 +80,6 @@ rule verify:
         scale=SCALE,
         csv=f"{RESULTS}/verify.csv",
         text=f"{RESULTS}/verify.txt",
+        configuration=lambda wildcards: CONFIGURATION,
     shell:
-        "python -m qlocaladam reference verify --scale {params.scale} --csv {params.csv} --text {params.text} 2> {log}"
+        "python -m qlocaladam reference verify --scale {params.scale:q} {params.configuration:q} --csv {params.csv:q} --text {params.text:q} 2> {log:q}"

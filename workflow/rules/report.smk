@@ -31,9 +31,9 @@ rule table_page:
         mem_mb=1000,
         runtime=5,
     params:
-        spec=lambda wildcards: spec("tables", wildcards.table),
+        spec=lambda wildcards: json.dumps(LAYOUT.page_spec(wildcards.table)),
     shell:
-        "python -m qlocaladam page table --spec {params.spec:q} --table {input.table} --out {output} > {log} 2>&1"
+        "python -m qlocaladam page table --spec {params.spec:q} --table {input.table:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule ledger_page:
@@ -61,7 +61,7 @@ rule ledger_page:
     params:
         scale=SCALE,
     shell:
-        "python -m qlocaladam page ledger --claims {input.claims} --scale {params.scale} --out {output} > {log} 2>&1"
+        "python -m qlocaladam page ledger --claims {input.claims:q} --scale {params.scale:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule results_page:
@@ -85,15 +85,7 @@ rule results_page:
         mem_mb=1000,
         runtime=5,
     params:
-        spec=json.dumps(
-            {
-                "scale": SCALE,
-                "labels": labels(),
-                "stands_for": stands_for(),
-                "tables": {name: config["tables"][name] for name in TABLES},
-                "figures": {name: config["figures"][name] for name in FIGURE_NAMES},
-            }
-        ),
+        spec=lambda wildcards: json.dumps(LAYOUT.results_spec()),
     shell:
-        "python -m qlocaladam page results --spec {params.spec:q} --tables {input.tables} --figures {input.figures} "
-        "--numbers {input.numbers} --claims {input.claims} --out {output} > {log} 2>&1"
+        "python -m qlocaladam page results --spec {params.spec:q} --tables {input.tables:q} --figures {input.figures:q} "
+        "--numbers {input.numbers:q} --claims {input.claims:q} --out {output:q} > {log:q} 2>&1"

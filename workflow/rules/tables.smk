@@ -10,7 +10,7 @@ rule tables:
 rule table:
     input:
         unpack(table_inputs),
-        code=code("paper/tables", "paper/runs"),
+        code=code("paper/tables", "paper/runs", "paper/latex"),
     output:
         tex=f"{LATEX}/tables/{{table}}.tex",
         csv=f"{RESULTS}/tables/{{table}}.csv",
@@ -26,9 +26,9 @@ rule table:
         mem_mb=1000,
         runtime=5,
     params:
-        spec=lambda wildcards: spec("tables", wildcards.table),
+        spec=lambda wildcards: json.dumps(LAYOUT.table_spec(wildcards.table)),
         runs=lambda wildcards, input: [f"--runs={folder}" for folder in folders(input.get("runs", []))],
         files=lambda wildcards, input: [f"--file={pair}" for pair in named(input)],
     shell:
         "python -m qlocaladam table --spec {params.spec:q} {params.runs:q} {params.files:q} "
-        "--tex {output.tex} --csv {output.csv} > {log} 2>&1"
+        "--tex {output.tex:q} --csv {output.csv:q} > {log:q} 2>&1"

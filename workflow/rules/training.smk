@@ -3,24 +3,25 @@
 
 rule train:
     input:
-        run_files(SPACE.dataframe),
+        run_files(LAYOUT.runs),
 
 
-if config["train"]:
+if config["train"] and not LAYOUT.kept:
 
     rule training_run:
         input:
-            data=lambda wildcards: settled(wildcards.dataset, data_file(wildcards.dataset)),
-            partition=lambda wildcards: settled(wildcards.dataset, partition_file(wildcards)),
+            unpack(training_inputs),
         output:
-            history=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/history.csv",
-            settings=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/settings.json",
-            timings=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timings.csv",
-            summary=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/summary.json",
+            history=f"{RESULTS}/runs/{{run}}/history.csv",
+            settings=f"{RESULTS}/runs/{{run}}/settings.json",
+            timings=f"{RESULTS}/runs/{{run}}/timings.csv",
+            summary=f"{RESULTS}/runs/{{run}}/summary.json",
         log:
-            f"{RESULTS}/logs/runs/{SPACE.wildcard_pattern}.log",
+            f"{RESULTS}/logs/runs/{{run}}.log",
         benchmark:
-            f"{RESULTS}/benchmarks/runs/{SPACE.wildcard_pattern}.tsv"
+            f"{RESULTS}/benchmarks/runs/{{run}}.tsv"
+        wildcard_constraints:
+            run=needed("training_run", LACKING_RUNS),
         conda:
             "../../envs/environment.yaml"
         threads: SIZE["resources"]["threads"]
@@ -30,9 +31,8 @@ if config["train"]:
             runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
             gpu=SIZE["resources"]["gpu"],
         params:
-            flags=training_flags,
-            dealt=lambda wildcards: partition_flags(wildcards.dataset),
+            flags=lambda wildcards: grid.training_flags(LAYOUT.asked(LAYOUT.runs), RUNS[wildcards.run]),
             folder=subpath(output.summary, parent=True),
         shell:
-            "python -m qlocaladam train --data {input.data} --partition {input.partition} --out {params.folder} "
-            "--threads {threads} {params.flags} > {log} 2>&1"
+            "python -m qlocaladam train --data {input.data:q} --partition {input.partition:q} --out {params.folder:q} "
+            "--threads {threads} --overwrite {params.flags:q} > {log:q} 2>&1"

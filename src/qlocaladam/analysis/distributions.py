@@ -5,11 +5,9 @@ The states are those of FP32 Adam trained centrally. The same settings and data 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,11 +20,11 @@ from torch import Tensor
 from qlocaladam.codecs import ROUNDINGS, Codec, LogCodec
 from qlocaladam.datasets import Dataset
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import RunSettings, make_model, prepare_device
+from qlocaladam.federated.experiment import make_model, prepare_device
 from qlocaladam.federated.images import image_sets
 from qlocaladam.federated.partition import whole_number
+from qlocaladam.federated.settings import RunSettings
 from qlocaladam.federated.streams import stream
-from qlocaladam.files import write_whole
 from qlocaladam.keys import stream_key
 from qlocaladam.optim import ARMS, MOMENTUM_CODECS, VARIANCE_CODECS, state_codecs
 
@@ -108,11 +106,10 @@ class Distributions:
     errors: pd.DataFrame
     summary: Row
 
-    def save(self, folder: Path) -> None:
-        """Write `<table>.csv` for each table; `summary.json` comes last: where it is, everything is."""
-        for name in (field.name for field in fields(self) if field.name != "summary"):
-            _write(folder / f"{name}.csv", getattr(self, name).to_csv(index=False, lineterminator="\n"))
-        _write(folder / "summary.json", json.dumps(self.summary, indent=2, allow_nan=False) + "\n")
+    def files(self) -> dict[str, Any]:
+        """The tables and the summary by the names of their files."""
+        tables = (field.name for field in fields(self) if field.name != "summary")
+        return {**{f"{name}.csv": getattr(self, name) for name in tables}, "summary.json": self.summary}
 
 
 def analyse(
@@ -131,6 +128,7 @@ def analyse(
     made: Row = {
         "dataset": dataset.name,
         "dataset_sha256": dataset.sha256,
+        "dataset_training_images": len(dataset.y_train),
         "steps": steps,
         "batch_size": batch_size,
         "parameters": sum(states.sizes.values()),
@@ -380,7 +378,3 @@ def joined(tensors: Iterable[Tensor]) -> Values:
     """Every value, in logical order."""
     values: Values = torch.cat([tensor.reshape(-1) for tensor in tensors]).double().numpy()
     return values
-
-
-def _write(path: Path, text: str) -> None:
-    write_whole(path, lambda file: file.write(text.encode()))

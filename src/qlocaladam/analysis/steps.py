@@ -22,11 +22,12 @@ from qlocaladam.analysis.distributions import joined
 from qlocaladam.codecs import Codec
 from qlocaladam.datasets import Dataset
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import RunSettings, describe, make_model, prepare_device
+from qlocaladam.federated.experiment import describe, make_model, prepare_device
 from qlocaladam.federated.images import ImageSet, image_sets
 from qlocaladam.federated.partition import Partition, whole_number
 from qlocaladam.federated.sampling import sample_clients, steps_per_round
 from qlocaladam.federated.server import WeightedAverage, load_state
+from qlocaladam.federated.settings import RunSettings
 from qlocaladam.federated.text import TextSet, text_sets
 from qlocaladam.keys import stream_key
 from qlocaladam.optim import ARMS, CODEC_OPTIONS, QLocalAdam, state_codecs
@@ -69,7 +70,7 @@ def analyse(
     options = {name: _options(name, entry) for name, entry in arms.items()}
     moments, found = observe(settings, dataset, partition, after)
     by_layer, by_decade = measure(moments, options, settings.seed)
-    return by_layer, by_decade, {**found, "looked_at": [moment.step for moment in moments]}
+    return by_layer, by_decade, {**found, "arms": dict(arms), "looked_at": [moment.step for moment in moments]}
 
 
 def _options(name: str, entry: Mapping[str, Any]) -> Row:

@@ -18,9 +18,10 @@ from torch.optim import Optimizer
 from qlocaladam.analysis.distributions import joined
 from qlocaladam.analysis.steps import Clients
 from qlocaladam.datasets import Dataset
-from qlocaladam.federated.experiment import RunSettings, describe
+from qlocaladam.federated.experiment import describe
 from qlocaladam.federated.partition import Partition
 from qlocaladam.federated.progress import duration
+from qlocaladam.federated.settings import RunSettings
 
 FLOOR = 1e-8
 """What the released code reads every stored variance as, at least."""

@@ -6,16 +6,16 @@ have the same bytes however often and in however many pieces the run was made.
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import hashlib
-import io
 import json
 import os
 import platform
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,75 +28,24 @@ from torch.optim import Optimizer
 import qlocaladam
 from qlocaladam.datasets import WINDOW, Dataset
 from qlocaladam.federated import checkpoint
-from qlocaladam.federated.client import ClientResult, LocalTraining, is_finite, train_client
+from qlocaladam.federated.client import ClientResult, is_finite, train_client
 from qlocaladam.federated.images import ImageSet, image_sets
 from qlocaladam.federated.partition import Partition, whole_number
 from qlocaladam.federated.peers import PEERS, held_bytes
-from qlocaladam.federated.progress import Progress, duration
+from qlocaladam.federated.progress import NO_KERNEL, Progress, duration
+from qlocaladam.federated.record import FILES, differences, read, read_json, write
 from qlocaladam.federated.sampling import sample_clients
 from qlocaladam.federated.server import State, WeightedAverage, evaluate, load_state
+from qlocaladam.federated.settings import OF_IMAGES, RunSettings
 from qlocaladam.federated.streams import stream
 from qlocaladam.federated.text import TextSet, text_sets
-from qlocaladam.files import remove_parts, write_whole
+from qlocaladam.files import remove_parts
+from qlocaladam.kernels import fused
 from qlocaladam.memory import LAYOUTS
-from qlocaladam.models import STEMS, ResNet18, Transformer
-from qlocaladam.optim import ARMS, QLocalAdam
+from qlocaladam.models import ResNet18, Transformer
+from qlocaladam.optim import QLocalAdam
 
 EVALUATION_BATCH = 500
-PRECISIONS = ("fp32", "bf16")
-HISTORY = ("round", "accuracy", "test_loss", "train_loss", "images", "clients", "finite_clients")
-TIMINGS = ("round", "seconds", "images_per_second")
-OF_IMAGES = ("stem", "image_size", "flip")
-"""Settings that mean nothing to text. There, `images` in the results are windows."""
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """Everything that decides the numbers of a run, besides its data and its partition. Defaults are the paper's."""
-
-    arm: str = "q-localadam"
-    optimizer: dict[str, Any] = field(default_factory=dict)
-    """Options of QLocalAdam, or of a peer, on top of the arm's: block_size, rounding, eps or variance_floor."""
-    lr: float = 1e-3
-    seed: int = 42
-    rounds: int = 120
-    clients_per_round: int = 5
-    epochs: int = 2
-    batch_size: int = 64
-    width: int = 64
-    """Channels of the first stage of ResNet-18; of text, the transformer's width."""
-    stem: str = "7x7"
-    image_size: int = 224
-    flip: bool = True
-    precision: str = "fp32"
-    """`bf16` trains under autocast."""
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        for name, accepted in (("arm", (*ARMS, *PEERS)), ("stem", STEMS), ("precision", PRECISIONS)):
-            if getattr(self, name) not in accepted:
-                raise ValueError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
-        for name in ("rounds", "clients_per_round", "epochs", "batch_size", "width", "image_size"):
-            whole_number(name, getattr(self, name), 1)
-        whole_number("seed", self.seed, 0, 2**32 - 1)
-        fixed = {"lr", "seed"} & self.optimizer.keys()
-        if fixed:
-            raise ValueError(f"optimizer must not set {', '.join(sorted(fixed))}: it is a setting of the run")
-        try:
-            self.local_training().make_optimizer([torch.zeros(1, requires_grad=True)])
-        except TypeError as error:
-            raise ValueError(f"optimizer has an option that QLocalAdam does not have: {error}") from None
-
-    def local_training(self) -> LocalTraining:
-        return LocalTraining(
-            optimizer={"lr": self.lr, **ARMS.get(self.arm, {}), **self.optimizer},
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            flip=self.flip,
-            autocast=self.precision == "bf16",
-            seed=self.seed,
-            peer=self.arm if self.arm in PEERS else None,
-        )
 
 
 @dataclass
@@ -116,9 +65,17 @@ class Record:
 
 
 def run(
-    settings: RunSettings, dataset: Dataset, partition: Partition, folder: Path, checkpoint_every: int = 1
-) -> dict[str, Any]:
-    """Train, or go on where an earlier try stopped. Returns the summary."""
+    settings: RunSettings,
+    dataset: Dataset,
+    partition: Partition,
+    folder: Path,
+    checkpoint_every: int = 1,
+    overwrite: bool = False,
+) -> Mapping[str, Any]:
+    """Train, or go on where an earlier try stopped. Returns the summary.
+
+    A finished run in the folder is kept if it is this one; one that was made otherwise goes only with `overwrite`.
+    """
     whole_number("checkpoint_every", checkpoint_every, 1)
     if dataset.is_text:
         settings = replace(settings, flip=False)  # drawing flips that nobody uses would still change the batches
@@ -136,20 +93,20 @@ def run(
     sampled = sample_clients(settings.seed, settings.rounds, partition.clients, settings.clients_per_round)
     saved = folder / "checkpoint.pt"
     with (folder / "run.log").open("a") as log:
-        if _waited_for_another(log) and (summary := _finished(folder, description)):
+        _wait_for_another(log)
+        if (summary := _finished(folder, description, overwrite)) is not None:
             return summary
         remove_parts(folder)
         record, notes = _resume(saved, identity, model)
         progress = Progress(log, settings.rounds, record.rounds)
-        for note in notes:
+        for note in [_kernel_note(description["versions"]["kernel"]), *notes]:
             progress.say(note)
         while record.rounds < settings.rounds and not record.diverged:
             _one_round(settings, model, train, test, partition, sampled[record.rounds], record)
             progress.round(record.rounds, record.rows[-1][1], record.rows[-1][3], record.timings[-1][2])
             if record.rounds % checkpoint_every == 0:
                 checkpoint.save(saved, {"identity": identity, **vars(record)})
-        write_whole(folder / "settings.json", lambda file: file.write(_json(description)))
-        summary = _finish(folder, settings, dataset, partition, model, record)
+        summary = write(folder, description, record.rows, record.timings, _measured(model, record))
         progress.say(_closing_line(summary, record))
     checkpoint.remove(saved)
     return summary
@@ -218,35 +175,56 @@ def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> d
             "python": platform.python_version(),
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "threads": torch.get_num_threads(),
+            "kernel": kernel_name(settings),
         },
     }
 
 
-def _waited_for_another(log: TextIO) -> bool:
+def kernel_name(settings: RunSettings) -> str:
+    """What updates the weights: compiled code and for which processors, torch operations, or somebody else's code.
+
+    They round differently, so it is part of what a run is.
+    """
+    if settings.arm in PEERS:
+        package, _ = PEERS[settings.arm]
+        return f"{package} {version(package)}"
+    library = fused.library() if torch.device(settings.device).type == "cpu" else None
+    if library is None or settings.optimizer.get("backend") == "reference":
+        return "reference"
+    return f"fused-{Path(library._name).name.removeprefix('_fused_').partition('.')[0]}"
+
+
+def _kernel_note(kernel: str) -> str:
+    if kernel == "reference" and fused.library() is None:
+        return f"kernel: {kernel}. {NO_KERNEL}"
+    return f"kernel: {kernel}"
+
+
+def _wait_for_another(log: TextIO) -> None:
     """Have the folder to oneself until the log is closed. A job may outlive the snakemake that was killed over it; the
     next one must not write into the same files, nor do its work again. The kernel frees the lock of whoever dies."""
     try:
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
     except BlockingIOError:
         text = f"another process still trains in {Path(log.name).parent}; waiting for it to end"
         for place in (log, sys.stderr):
             print(text, file=place, flush=True)
+        fcntl.flock(log, fcntl.LOCK_EX)
     except OSError:  # a file system without locks
-        return False
-    fcntl.flock(log, fcntl.LOCK_EX)
-    return True
+        return
 
 
-def _finished(folder: Path, description: dict[str, Any]) -> dict[str, Any] | None:
-    """The summary, if all results of a run like this are there."""
-    names = ("timings.csv", "history.csv", "settings.json", "summary.json")
-    if not all((folder / name).exists() for name in names):
+def _finished(folder: Path, description: dict[str, Any], overwrite: bool) -> Mapping[str, Any] | None:
+    """The summary, if a run like this one is finished there."""
+    if not all((folder / name).exists() for name in FILES):
         return None
-    if (folder / "settings.json").read_bytes() != _json(description):
-        return None
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return summary
+    changed = differences(read_json(folder / "settings.json"), description)
+    if changed and not overwrite:
+        raise ValueError(
+            f"{folder} holds a finished run that was made otherwise: {', '.join(changed)}; "
+            "choose another folder, or --overwrite"
+        )
+    return None if changed else read(folder).summary
 
 
 def _resume(saved: Path, identity: str, model: nn.Module) -> tuple[Record, list[str]]:
@@ -306,49 +284,18 @@ def _memory(optimizer: Optimizer) -> dict[str, int]:
     return dict.fromkeys(LAYOUTS, held_bytes(optimizer))
 
 
-def _finish(
-    folder: Path, settings: RunSettings, dataset: Dataset, partition: Partition, model: nn.Module, record: Record
-) -> dict[str, Any]:
-    """Write the results. The summary comes last: where it is, everything is."""
-    best = max(record.rows, key=lambda row: row[1])
-    history = _csv(HISTORY, record.rows)
-    write_whole(folder / "timings.csv", lambda file: file.write(_csv(TIMINGS, record.timings)))
-    history_sha256 = write_whole(folder / "history.csv", lambda file: file.write(history))
-    summary = {
-        "arm": settings.arm,
-        "dataset": dataset.name,
-        "alpha": partition.alpha,
-        "seed": settings.seed,
-        "lr": settings.lr,
+def _measured(model: nn.Module, record: Record) -> dict[str, Any]:
+    return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "best_accuracy": best[1],
-        "best_round": best[0],
-        "final_accuracy": record.rows[-1][1],
-        "rounds": record.rounds,
         "diverged": {"round": record.diverged[0], "client": record.diverged[1]} if record.diverged else None,
         "optimizer_bytes": record.memory,
-        "history_sha256": history_sha256,
     }
-    write_whole(folder / "summary.json", lambda file: file.write(_json(summary)))
-    return summary
 
 
-def _closing_line(summary: dict[str, Any], record: Record) -> str:
+def _closing_line(summary: Mapping[str, Any], record: Record) -> str:
     seconds = duration(sum(row[1] for row in record.timings))
     text = f"best {summary['best_accuracy']:.2f} % in round {summary['best_round']}, "
     text += f"final {summary['final_accuracy']:.2f} %, {seconds}"
     if summary["diverged"]:
         text += f"; diverged in round {summary['diverged']['round']}: weights are not finite any more"
     return text
-
-
-def _json(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def _csv(header: tuple[str, ...], rows: list[list[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if value is None else value for value in row] for row in rows)
-    return text.getvalue().encode()

@@ -6,6 +6,11 @@ import sys
 import time
 from typing import TextIO
 
+NO_KERNEL = (
+    "The compiled kernel is not there: the same updates run in torch operations, many times slower and rounded "
+    "otherwise. Where a C compiler is, `pip install .` builds it (`make .venv/development` in the project)."
+)
+
 
 def duration(seconds: float) -> str:
     """Seconds as people write them: 42s, 3m 05s, 2h 07m."""

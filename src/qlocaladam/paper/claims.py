@@ -42,7 +42,9 @@ VERDICTS = (
 """In the order they are shown."""
 BAD = (CONTRADICTS, DIFFERS, FAILS)
 KINDS = ("exact", "trained", "derived", "claim")
-COLUMNS = ("id", "where", "kind", "unit", "printed", "rebuilt", "difference", "verdict", "reason", "file")
+COLUMNS = (
+    *("id", "where", "kind", "unit", "printed", "rebuilt", "difference", "measured_on", "verdict", "reason", "file"),
+)
 PAPER_SCALE = "paper"
 LEDGER_FILE = "paper/published.yaml"
 WHOLE_UNITS = ("count", "bytes", "line", "equation")
@@ -296,6 +298,8 @@ class Finding:
     rebuilt: Any = None
     difference: float | None = None
     file: str = LEDGER_FILE
+    measured_on: str = ""
+    """The data, where any were trained on for it."""
 
 
 @dataclass(frozen=True)
@@ -310,6 +314,10 @@ class Evidence:
 
     def value(self, name: str) -> Any:
         return self.numbers.get(name, {}).get("value")
+
+    def measured_on(self, *names: str) -> str:
+        found = (self.numbers.get(name, {}).get("measured_on", "") for name in names)
+        return ", ".join(dict.fromkeys(filter(None, found)))
 
     def named(self, names: Sequence[str], most: int = 5) -> str:
         """What is printed there, with the places; of many only how many."""
@@ -419,7 +427,8 @@ def _rebuilt(evidence: Evidence, entry: Entry) -> Finding:
     if "also" in entry:
         other = evidence.value(entry["also"]["name"])
         reason += f"; {entry['also']['says']}: {_plain(other) if other is not None else 'not run'}"
-    return Finding(verdict, reason, value, _less(value, printed), evidence.numbers[name]["file"])
+    file, on = evidence.numbers[name]["file"], evidence.measured_on(name)
+    return Finding(verdict, reason, value, _less(value, printed), file, on)
 
 
 def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float) -> tuple[str, str]:
@@ -427,7 +436,7 @@ def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float)
     if entry.get("cut"):
         equal = printed.value <= value < _cut(printed).high
     elsewhere = evidence.scale != PAPER_SCALE
-    found = f"{_plain(value)} here"
+    found = f"{_plain(value)} {_here(evidence, entry['rebuilt'])}"
     if entry["kind"] == "trained" and elsewhere:
         return NOT_COMPARABLE, f"needs training at the paper's scale{_behind(evidence, entry)}"
     if equal:
@@ -441,6 +450,11 @@ def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float)
     if entry["rebuilt"].startswith("setting/") and elsewhere:
         return NOT_COMPARABLE, f"{found}: a setting of the scale {evidence.scale}"
     return DIFFERS, _said(entry, found)
+
+
+def _here(evidence: Evidence, *names: str) -> str:
+    on = evidence.measured_on(*names)
+    return f"here, on {on}" if on else "here"
 
 
 def _behind(evidence: Evidence, entry: Entry) -> str:
@@ -484,7 +498,8 @@ def _test(evidence: Evidence, entry: Entry) -> Finding:
     spread = f"; seeds differ by {_plain(noise)}" if noise else ""
     spread += f"; {_needed(evidence, entry, noise, values)}" if outcome is None else ""
     files = dict.fromkeys(file for name in of for file in evidence.numbers[name]["file"].split(", "))
-    return Finding(verdict, f"{entry['says']}: here {shown}{spread}", file=", ".join(files))
+    reason = f"{entry['says']}: {_here(evidence, *of)}: {shown}{spread}"
+    return Finding(verdict, reason, file=", ".join(files), measured_on=evidence.measured_on(*of))
 
 
 MOST_SEEDS = 10**5
@@ -539,7 +554,14 @@ def disagreements(frame: pd.DataFrame) -> pd.DataFrame:
     """What contradicts itself, differs or fails here. The same said in several places is one row."""
     bad = frame[frame["verdict"].isin(BAD)]
     merged = bad.groupby(["verdict", "printed", "reason"], sort=False, as_index=False)
-    merged = merged.agg({"where": lambda places: "; ".join(dict.fromkeys(places)), "rebuilt": "first", "id": "first"})
+    merged = merged.agg(
+        {
+            "where": lambda places: "; ".join(dict.fromkeys(places)),
+            "rebuilt": "first",
+            "measured_on": "first",
+            "id": "first",
+        }
+    )
     return merged.sort_values("verdict", key=lambda column: column.map(BAD.index), kind="stable")
 
 

@@ -5,6 +5,7 @@ A kind of figure is one function and one entry of KINDS.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +22,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from qlocaladam.files import write_whole
-from qlocaladam.paper.grid import as_list
-from qlocaladam.paper.runs import GRID, collapsed, read_histories
+from qlocaladam.paper.grid import GRID, as_list
+from qlocaladam.paper.runs import collapsed, read_histories
 from qlocaladam.paper.style import (
     ARM_LINES,
     COLUMN,
@@ -88,11 +89,19 @@ def draw(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     return figure
 
 
-def save(figure: Figure, pdf: Path, png: Path) -> None:
-    """Both files, without the time they were made at: the same figure is the same bytes."""
+def rendered(figure: Figure) -> dict[str, bytes]:
+    """As PDF and PNG, without the time they were made at: the same figure is the same bytes."""
+    files = {"pdf": io.BytesIO(), "png": io.BytesIO()}
     with theme():
-        write_whole(pdf, lambda file: figure.savefig(file, format="pdf", metadata={"CreationDate": None}))
-        write_whole(png, lambda file: figure.savefig(file, format="png", dpi=DPI))
+        figure.savefig(files["pdf"], format="pdf", metadata={"CreationDate": None})
+        figure.savefig(files["png"], format="png", dpi=DPI)
+    return {form: file.getvalue() for form, file in files.items()}
+
+
+def save(figure: Figure, pdf: Path, png: Path) -> None:
+    content = rendered(figure)
+    write_whole(pdf, lambda file: file.write(content["pdf"]))
+    write_whole(png, lambda file: file.write(content["png"]))
 
 
 def convergence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:

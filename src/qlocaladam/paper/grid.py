@@ -8,13 +8,43 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from qlocaladam.paper.runs import GRID
+from qlocaladam.federated.partition import IID
+from qlocaladam.federated.settings import RunSettings
 
 Config = Mapping[str, Any]
+
+GRID = ("dataset", "alpha", "arm", "block_size", "lr", "seed")
+"""What names a run. Its folder is these, as `dataset~cifar10/alpha~0.1/...`."""
+KINDS = {"block_size": int, "lr": float, "seed": int}
+"""How to read those that are not words. An alpha may be one: iid."""
+
+SUBSETS = ("train_images", "test_images")
+DEFAULTS = {field.name: field.default for field in fields(RunSettings) if field.default is not MISSING}
+"""Of `train`, for what the configuration leaves out."""
+
+
+def place(folder: Path) -> dict[str, Any]:
+    """Where in the grid a run stands, read from the last parts of its folder's name."""
+    pairs = [part.partition("~") for part in folder.parts[-len(GRID) :]]
+    if tuple(name for name, _, _ in pairs) != GRID:
+        raise ValueError(f"{folder}: a run's folder ends in {'/'.join(f'{name}~...' for name in GRID)}")
+    return typed({name: value for name, _, value in pairs})
+
+
+def typed(words: Mapping[str, str]) -> dict[str, Any]:
+    """A place in the grid with numbers where it has them."""
+    return {name: KINDS.get(name, str)(words[name]) for name in GRID}
+
+
+def short_name(place: Mapping[str, Any]) -> str:
+    """What a reference calls the run at a place."""
+    return "/".join(map(str, typed(place).values()))
 
 
 def text(value: object) -> str:
@@ -78,6 +108,70 @@ def training(config: Config, dataset: str) -> dict[str, Any]:
     """The options of `train` for a data set at the chosen scale."""
     size = config["scales"][config["scale"]]
     return {**size["training"], **size["datasets"][dataset].get("training", {})}
+
+
+# What decides the numbers of a run, in one place: the command that trains it and the comparison with what was made
+# follow from the same few keys, and nothing else of the configuration reaches either.
+
+
+def asked(config: Config, datasets: Iterable[str], arms: Iterable[str]) -> dict[str, Any]:
+    """All that the configuration says about runs of these data sets and arms, besides their places in the grid."""
+    entries = config["scales"][config["scale"]]["datasets"]
+    return {
+        "clients": config["clients"],
+        "arms": {name: {key: config["arms"][name].get(key, {}) for key in ("arm", "options")} for name in arms},
+        "datasets": {
+            name: {
+                **{key: entries[name].get(key) for key in ("data", *SUBSETS)},
+                "training": training(config, name),
+            }
+            for name in datasets
+        },
+    }
+
+
+def request(asked: Config, place: Config) -> dict[str, Any]:
+    """What settings.json must say of the run at a place, as far as the configuration decides it."""
+    arm, data = asked["arms"][place["arm"]], asked["datasets"][place["dataset"]]
+    alpha = place["alpha"] if place["alpha"] == IID else float(place["alpha"])
+    seed = int(place["seed"])
+    settings = {
+        **DEFAULTS,
+        **{name: value for name, value in data["training"].items() if name in DEFAULTS},
+        "arm": arm["arm"],
+        "optimizer": {"block_size": int(place["block_size"]), **arm["options"]},
+        "lr": float(place["lr"]),
+        "seed": seed,
+    }
+    counts = {f"{part}_images": data[name] for part, name in zip(("training", "test"), SUBSETS, strict=True)}
+    return {
+        "settings": settings,
+        "dataset": {"name": data["data"], **{name: count for name, count in counts.items() if count}},
+        "partition": {"alpha": alpha, "clients": asked["clients"], "seed": seed},
+    }
+
+
+def training_flags(asked: Config, place: Config) -> list[str]:
+    """The same as options of `python -m qlocaladam train`."""
+    arm, data = asked["arms"][place["arm"]], asked["datasets"][place["dataset"]]
+    options = {"block_size": place["block_size"], **arm["options"]}
+    return [
+        *as_flags({"arm": arm["arm"], "lr": place["lr"], "seed": place["seed"]}),
+        *as_flags({**{name: data[name] for name in SUBSETS}, **data["training"]}),
+        *(word for name, value in options.items() for word in ("--option", f"{name}={value}")),
+    ]
+
+
+def as_flags(options: Config) -> list[str]:
+    """Options of the command line: {"rounds": 2, "flip": False, "width": None} is --rounds 2 --no-flip."""
+    flags = []
+    for name, value in options.items():
+        word = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{word}" if value else f"--no-{word}")
+        elif value is not None:
+            flags += [f"--{word}", str(value)]
+    return flags
 
 
 def check(config: Config) -> None:

@@ -24,10 +24,11 @@ CHARACTER_POINTS = 4.4
 SEPARATION_POINTS = 4
 """On each side of a column."""
 BREAK = r"\\"
+POWER = re.compile(r"(?<=\d)\^(-?\d+)")
 SPECIAL: dict[str, str | int | None] = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
+    "~": r"$\sim$",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
@@ -36,8 +37,11 @@ SPECIAL: dict[str, str | int | None] = {
 
 
 def escape(text: object) -> str:
-    """Plain text as LaTeX that prints it."""
-    return str(text).translate(str.maketrans(SPECIAL))
+    """Plain text as LaTeX that prints it. 10^6 is a power: the sign itself would be set as an accent."""
+    words = POWER.split(str(text))
+    powers = (rf"\textsuperscript{{{power}}}" for power in words[1::2])
+    plain = (part.translate(str.maketrans(SPECIAL)) for part in words[::2])
+    return "".join(itertools.chain.from_iterable(itertools.zip_longest(plain, powers, fillvalue="")))
 
 
 def bold(cell: str, condition: bool = True) -> str:

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ NUMBER = re.compile(r"(<?)([+-]?)([\d.,]+)(?:e([+-]\d+))?")
 Row = Mapping[str, Any]
 Files = Mapping[str, Path]
 Form = str | Callable[[Any], str]
+Label = Callable[[str], str]
+"""What was trained on under the name of a data set."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Number:
     value: float | int | str | None
     text: str
     file: str
+    measured_on: str = ""
+    """The data that were trained on, which need not be those of the name; nothing where nothing was trained."""
 
 
 def p_value(value: float) -> str:
@@ -60,17 +65,18 @@ def truncated(value: float) -> str:
 
 
 def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[Number]:
-    """Every number. `spec` has the scale and the grid's defaults; `files` the analyses by name."""
+    """Every number. `spec` has the scale, the grid's defaults and what data sets are called; `files` the analyses."""
     if runs.empty:
         raise ValueError("runs: numbers need training runs, got none")
     for name in ANALYSES:
         if name not in files:
             raise ValueError(f"files: {name!r} is missing; needed are {', '.join(ANALYSES)}")
+    label = partial(_data_label, spec)
     numbers = [
-        *_of_runs(spec["defaults"], runs),
-        *_of_leads(spec["defaults"], runs),
-        *_of_spreads(spec["defaults"], runs),
-        *_of_settings(spec, runs),
+        *_of_runs(spec["defaults"], runs, label),
+        *_of_leads(spec["defaults"], runs, label),
+        *_of_spreads(spec["defaults"], runs, label),
+        *_of_settings(spec, runs, label),
         *_of_memory(files["memory"]),
         *_of_scaling(files["scaling"]),
         *_of_partitions(files["heterogeneity"], files["clients"]),
@@ -80,14 +86,20 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
     for name, path in files.items():
         kind, _, which = name.partition(".")
         if kind == "significance":
-            numbers += _of_significance(path)
+            numbers += _of_significance(path, label)
         elif kind == "equivalence":
-            numbers += _of_equivalence(which, path)
+            numbers += _of_equivalence(which, path, label)
         elif kind == "variance":
-            numbers += _of_variance(which, path)
+            numbers += (replace(number, measured_on=label(which)) for number in _of_variance(which, path))
         elif kind == "distributions":
-            numbers += _of_distributions(which, path)
+            numbers += (replace(number, measured_on=label(which)) for number in _of_distributions(which, path))
     return _once([*numbers, *_of_gains(numbers)])
+
+
+def _data_label(spec: Mapping[str, Any], dataset: str) -> str:
+    """What stands at this scale under the name of a data set."""
+    own, original = spec["labels"]["dataset"][dataset], spec["stands_for"].get(dataset)
+    return str(own) if original in (None, own) else f"{own} in the place of {original}"
 
 
 def _once(numbers: Iterable[Number]) -> list[Number]:
@@ -127,16 +139,16 @@ def _latex(text: str) -> str:
     return f"{less}{sign}{digits.replace(',', '{,}')}{power}"
 
 
-def _number(name: str, value: Any, form: Form, *files: object) -> Number:
+def _number(name: str, value: Any, form: Form, *files: object, on: str = "") -> Number:
     """A number in the given form; a dash for what is not defined."""
     value = None if pd.isna(value) else value
     text = NONE if value is None else form(value) if callable(form) else format(value, form)
-    return Number(name, value, text, ", ".join(map(str, files)))
+    return Number(name, value, text, ", ".join(map(str, files)), on)
 
 
-def _cells(prefix: str, row: Row, forms: Mapping[str, Form], file: object) -> Iterator[Number]:
+def _cells(prefix: str, row: Row, forms: Mapping[str, Form], file: object, on: str = "") -> Iterator[Number]:
     for column, form in forms.items():
-        yield _number(f"{prefix}/{column}", row[column], form, file)
+        yield _number(f"{prefix}/{column}", row[column], form, file, on=on)
 
 
 def _run_name(defaults: Row, run: Row) -> str:
@@ -149,20 +161,20 @@ def _summary(run: Row) -> str:
     return f"{run['folder']}/summary.json"
 
 
-def _of_runs(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
+def _of_runs(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     """What each run reached, what its optimizer held, and how far it is from other arms and from the defaults."""
     rows = runs.to_dict("records")
     for run in rows:
-        name, file = _run_name(defaults, run), _summary(run)
+        name, file, on = _run_name(defaults, run), _summary(run), label(run["dataset"])
         for metric, form in (("best", ".2f"), ("final", ".2f"), ("best_round", "d")):
-            yield _number(f"{metric}/{name}", run[metric], form, file)
-        yield _number(f"final_over_best/{name}", run["final"] - run["best"], "+z.2f", file)
+            yield _number(f"{metric}/{name}", run[metric], form, file, on=on)
+        yield _number(f"final_over_best/{name}", run["final"] - run["best"], "+z.2f", file, on=on)
         for layout in ("held", "published"):
-            yield _number(f"{layout}_mb/{name}", run[f"{layout}_bytes"] / 1e6, ".2f", file)
+            yield _number(f"{layout}_mb/{name}", run[f"{layout}_bytes"] / 1e6, ".2f", file, on=on)
         for kind, other in _compared(defaults, rows, run).items():
             for metric in ("best", "final"):
                 gap = run[metric] - other[metric]
-                yield _number(f"{metric}_over_{kind}/{name}", gap, "+z.2f", file, _summary(other))
+                yield _number(f"{metric}_over_{kind}/{name}", gap, "+z.2f", file, _summary(other), on=on)
 
 
 def _compared(defaults: Row, rows: list[dict[str, Any]], run: Row) -> dict[str, Row]:
@@ -190,7 +202,7 @@ def _counterpart(defaults: Row, rows: list[dict[str, Any]], run: Row, arm: str) 
     return max(_same(rows, run, arm), key=nearness, default=None)
 
 
-def _of_leads(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
+def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     """From which round on a run is above FP32 until the end: none where it is not above at the end."""
     rows = runs.to_dict("records")
     for run in rows:
@@ -198,7 +210,8 @@ def _of_leads(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
         if other is not None and run["arm"] != BASELINE:
             pair = [read_histories(pd.DataFrame([r])).set_index("round")["accuracy"] for r in (run, other)]
             files = (f"{r['folder']}/history.csv" for r in (run, other))
-            yield _number(f"above_fp32_from/{_run_name(defaults, run)}", _lead(*pair), "d", *files)
+            name = f"above_fp32_from/{_run_name(defaults, run)}"
+            yield _number(name, _lead(*pair), "d", *files, on=label(run["dataset"]))
 
 
 def _lead(own: pd.Series, other: pd.Series) -> int | None:
@@ -210,7 +223,7 @@ def _lead(own: pd.Series, other: pd.Series) -> int | None:
     return None if behind[-1] == above.index[-1] else int(behind[-1]) + 1
 
 
-def _of_spreads(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
+def _of_spreads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     """How far an arm's accuracies lie apart over block sizes and over learning rates, all else at the defaults."""
     for axis, fixed in (("block_size", "lr"), ("lr", "block_size")):
         usual = runs[(runs["seed"] == defaults["seed"]) & (runs[fixed] == defaults[fixed])]
@@ -218,7 +231,8 @@ def _of_spreads(defaults: Row, runs: pd.DataFrame) -> Iterator[Number]:
             for metric in ("best", "final") if len(line) > 1 else ():
                 low, *_, high = line.sort_values(metric, kind="stable").to_dict("records")
                 spread, files = high[metric] - low[metric], (_summary(low), _summary(high))
-                yield _number(f"{metric}_spread/{axis}/{'/'.join(cell)}", spread, ".2f", *files)
+                name = f"{metric}_spread/{axis}/{'/'.join(cell)}"
+                yield _number(name, spread, ".2f", *files, on=label(low["dataset"]))
 
 
 def _of_gains(numbers: Iterable[Number]) -> Iterator[Number]:
@@ -234,7 +248,7 @@ def _of_gains(numbers: Iterable[Number]) -> Iterator[Number]:
             yield replace(chosen, name=f"best_over_fp32_{which}/{name}")
 
 
-def _of_settings(spec: Row, runs: pd.DataFrame) -> Iterator[Number]:
+def _of_settings(spec: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     yield Number("scale", spec["scale"], spec["scale"], "config.yaml")
     for name in ("alpha", "block_size", "lr", "seed"):
         yield _number(f"setting/{name}", spec["defaults"][name], str, "config.yaml")
@@ -245,8 +259,8 @@ def _of_settings(spec: Row, runs: pd.DataFrame) -> Iterator[Number]:
     forms |= {"image_size": "d", "classes": "d", "training_images": ",d", "test_images": ",d", "chance": ".2f"}
     for dataset, group in runs.groupby("dataset", sort=False):
         run = {**group.to_dict("records")[0], "chance": 100 / group["classes"].iloc[0]}
-        yield from _cells(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json")
-        yield from _cells(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run))
+        yield from _cells(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json", label(dataset))
+        yield from _cells(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run), label(dataset))
 
 
 def _of_memory(path: Path) -> Iterator[Number]:
@@ -322,7 +336,7 @@ def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
         yield from _cells(name, row, {"mean_percent": ".2f"}, by_decade)
 
 
-def _of_significance(path: Path) -> Iterator[Number]:
+def _of_significance(path: Path, label: Label) -> Iterator[Number]:
     """Over seeds: means, tests against FP32, and how many times the deviation of FP32 and of Q-LocalAdam an arm has."""
     forms: dict[str, Form] = {"n": "d", "seeds": lambda seeds: ", ".join(seeds.split())}
     forms |= {
@@ -341,10 +355,11 @@ def _of_significance(path: Path) -> Iterator[Number]:
         theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
         tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
     for row in tests.to_dict("records"):
-        yield from _cells(f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}", row, forms, path)
+        name = f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}"
+        yield from _cells(name, row, forms, path, label(row["dataset"]))
 
 
-def _of_equivalence(table: str, path: Path) -> Iterator[Number]:
+def _of_equivalence(table: str, path: Path, label: Label) -> Iterator[Number]:
     """Paired tests against a baseline, by table: a correction depends on all that is in it. Then counts of verdicts."""
     forms: dict[str, Form] = {"n": "d", "mean": ".2f", "std": ".2f", "baseline_mean": ".2f", "difference": "+z.2f"}
     forms |= {"difference_std": ".2f", "margin": "g", "comparisons": ".0f", "seeds_needed": ",.0f"}
@@ -354,9 +369,10 @@ def _of_equivalence(table: str, path: Path) -> Iterator[Number]:
     tests = pd.read_csv(path, dtype={"alpha": str, "seeds": str, "verdict": object})
     for row in tests.to_dict("records"):
         name = f"equivalence/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['statistic']}"
-        yield from _cells(name, row, forms, path)
+        yield from _cells(name, row, forms, path, label(row["dataset"]))
     for (statistic, verdict), same in tests.groupby(["statistic", "verdict"], sort=False):
-        yield _number(f"equivalence/{table}/{statistic}/{verdict}", len(same), "d", path)
+        on = ", ".join(map(label, tests["dataset"].unique()))
+        yield _number(f"equivalence/{table}/{statistic}/{verdict}", len(same), "d", path, on=on)
 
 
 def _of_variance(dataset: str, path: Path) -> Iterator[Number]:

@@ -295,7 +295,7 @@ thead th { border-bottom: 2px solid #64748b; vertical-align: bottom; }
 """
 
 
-def _page(title: str, *parts: str, style: str = "") -> str:
+def plain_page(title: str, *parts: str, style: str = "") -> str:
     """A page that needs no other file. It has no time on it: the same results are the same bytes."""
     lines = [
         "<!doctype html>",
@@ -313,7 +313,7 @@ def _page(title: str, *parts: str, style: str = "") -> str:
 NUMBER = ' class="number"'
 
 
-def _html_table(table: pd.DataFrame) -> str:
+def html_table(table: pd.DataFrame) -> str:
     kinds = [NUMBER if numeric else "" for numeric in _numeric(table)]
     rows = [zip(kinds, row, strict=True) for row in table.itertuples(index=False)]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, table, strict=True))
@@ -331,10 +331,10 @@ def table_html(spec: Spec, path: Path) -> str:
     """A table as a page, with the whole CSV inside for who wants every digit."""
     table, shared = _readable(spec, path)
     content = base64.b64encode(path.read_bytes()).decode()
-    return _page(
+    return plain_page(
         spec["caption"],
         f"<p>{escape(_explained(spec))}</p>",
-        _html_table(table),
+        html_table(table),
         f"<p>{escape(shared)}</p>" if shared else "",
         f'<p><a download="{escape(path.name)}" href="data:text/csv;base64,{content}">{escape(path.name)}</a> '
         "has every column with every digit.</p>",
@@ -407,7 +407,7 @@ def ledger_html(claims: pd.DataFrame, scale: str) -> str:
     """The ledger as a page: counts by verdict and kind, then every claim, with filters by both and a search."""
     table = counts(claims)
     heads = {"Verdict": "", "Kind": "", "Claim": "", "Printed": NUMBER, "Rebuilt": NUMBER, "Difference": NUMBER}
-    return _page(
+    return plain_page(
         f"Ledger of claims, scale {scale}",
         "<p>Every number that the paper prints, beside the one rebuilt here. What needs training counts as rebuilt "
         "only at the paper's own scale; at another, the ledger judges the claim behind the number.</p>",
@@ -462,10 +462,16 @@ def _html_claim(claim: Row) -> str:
         f"<td>{escape(kind)}</td>",
         f"<td>{escape(claim['where'])}<small>{escape(claim['id'])}</small></td>",
         f'<td class="number">{escape(claim["printed"])}<small>{escape(claim["unit"])}</small></td>',
-        *(f'<td class="number">{escape(_short(claim[name]))}</td>' for name in ("rebuilt", "difference")),
+        f'<td class="number">{escape(_short(claim["rebuilt"]))}<small>{escape(_measured_on(claim))}</small></td>',
+        f'<td class="number">{escape(_short(claim["difference"]))}</td>',
         f"<td>{escape(claim['reason'])}<small>{links}</small></td>",
     ]
     return f'<tr data-verdict="{escape(verdict)}" data-kind="{escape(kind)}">{"".join(cells)}</tr>'
+
+
+def _measured_on(claim: Row) -> str:
+    """The data that a rebuilt number was measured on, where that is no number of the paper's own size."""
+    return f"on {claim['measured_on']}" if claim["measured_on"] and claim["rebuilt"] else ""
 
 
 def _short(cell: str) -> str:
@@ -569,7 +575,7 @@ def _claims_part(claims: pd.DataFrame | None) -> Iterator[str]:
 
 
 def _markdown_claim(row: Row) -> str:
-    rebuilt = f"rebuilt {_short(row['rebuilt'])}" if row["rebuilt"] else ""
+    rebuilt = " ".join(filter(None, [f"rebuilt {_short(row['rebuilt'])}", _measured_on(row)])) if row["rebuilt"] else ""
     told = "; ".join(filter(None, [", ".join(filter(None, [row["printed"], rebuilt])), row["reason"]]))
     return f"- {_markdown(row['where'])}: {_markdown(told)}"
 

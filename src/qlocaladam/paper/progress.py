@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from qlocaladam.federated.progress import duration
-from qlocaladam.paper.runs import GRID
+from qlocaladam.paper.grid import place
 
 TRAINING = "training_run"
 """The rule that is counted."""
@@ -27,14 +27,17 @@ REPLACED = {"run_info", "job_started", "job_finished", "progress"}
 """Events of which Snakemake writes several lines a job, and this module one a training run."""
 
 
-def listen(logger: logging.Logger, quiet: bool) -> None:
+def listen(logger: logging.Logger, quiet: bool) -> TrainingProgress:
     """Write progress, and where Snakemake was told to be quiet, take from its screen the lines that this replaces."""
-    if any(isinstance(handler, TrainingProgress) for handler in logger.handlers):
-        return
+    for handler in logger.handlers:
+        if isinstance(handler, TrainingProgress):
+            return handler
     if quiet:
         for handler in logger.handlers:
             handler.addFilter(_is_not_replaced)
-    logger.addHandler(TrainingProgress())
+    progress = TrainingProgress()
+    logger.addHandler(progress)
+    return progress
 
 
 def _is_not_replaced(record: logging.LogRecord) -> bool:
@@ -78,8 +81,8 @@ class TrainingProgress(logging.Handler):
             return
         self.first = self.first or self.clock()
         self.failed.discard(record.jobid)  # tried again
-        words = dict(record.wildcards)
-        self.running[record.jobid] = (" ".join(str(words[name]) for name in GRID), self.clock())
+        words = place(Path(dict(record.wildcards)["run"]))
+        self.running[record.jobid] = (" ".join(map(str, words.values())), self.clock())
 
     def _finished(self, record: Any) -> None:
         if record.job_id not in self.running:

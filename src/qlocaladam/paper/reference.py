@@ -20,7 +20,8 @@ import pandas as pd
 from scipy import stats
 
 from qlocaladam.files import write_whole
-from qlocaladam.paper.runs import GRID, collapsed, read_runs
+from qlocaladam.paper.grid import GRID, short_name
+from qlocaladam.paper.runs import collapsed, read_runs
 
 SETTINGS = (
     *("data", "training_images", "test_images", "classes", "clients", "partition_sha256", "optimizer", "options"),
@@ -28,7 +29,17 @@ SETTINGS = (
 )
 """What has to be equal before results are compared."""
 RESULTS = ("parameters", "best", "best_round", "final", "diverged", "held_bytes", "published_bytes", "history_sha256")
-MADE_WITH = ("dataset_sha256", "device", "qlocaladam", "torch", "numpy", "python", "cpu_capability", "threads")
+MADE_WITH = (
+    "dataset_sha256",
+    "device",
+    "qlocaladam",
+    "torch",
+    "numpy",
+    "python",
+    "cpu_capability",
+    "threads",
+    "kernel",
+)
 """What may differ, and bytes with it."""
 COLUMNS = ("run", *GRID, *SETTINGS, *RESULTS, *MADE_WITH, "seconds")
 
@@ -56,13 +67,14 @@ Row = Mapping[str, Any]
 # What is kept.
 
 
-def describe(folders: Iterable[Path]) -> pd.DataFrame:
+def describe(folders: Iterable[Path], asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """One row a run: its name, what it was, what came out, what it was made with, and the folder."""
-    runs = read_runs(folders)
+    runs = read_runs(folders, asked)
     if runs.empty:
         raise ValueError("runs: a reference needs training runs, got none")
-    names = ["/".join(str(run[name]) for name in GRID) for run in runs.to_dict("records")]
-    return pd.concat([runs.assign(run=names), pd.DataFrame([_made(Path(path)) for path in runs["folder"]])], axis=1)
+    names = [short_name(run) for run in runs.to_dict("records")]
+    made = pd.DataFrame([_made(Path(path)) for path in runs["folder"]])
+    return pd.concat([runs.assign(run=names), made], axis=1)
 
 
 def _made(folder: Path) -> dict[str, Any]:
@@ -77,9 +89,15 @@ def _made(folder: Path) -> dict[str, Any]:
     }
 
 
-def write(out: Path, folders: Iterable[Path], claims: Path, tables: Iterable[Path]) -> None:
+def write(
+    out: Path,
+    folders: Iterable[Path],
+    claims: Path,
+    tables: Iterable[Path],
+    asked: Mapping[str, Any] | None = None,
+) -> None:
     """Write runs.csv, histories.csv.gz, claims.csv and tables/. Tables of an earlier reference that are no more go."""
-    runs = describe(folders)
+    runs = describe(folders, asked)
     runs["seconds"] = [round(pd.read_csv(Path(path, "timings.csv"))["seconds"].sum(), 1) for path in runs["folder"]]
     rounds = _histories(runs)
     kept = {"runs.csv": _csv(runs[list(COLUMNS)]).encode(), "claims.csv": claims.read_bytes()}
@@ -127,8 +145,10 @@ def read(root: Path, scale: str) -> pd.DataFrame:
 
 
 def _parse(source: Path | io.StringIO) -> pd.DataFrame:
-    """Words as they are written, so that settings are compared to the letter."""
+    """Words as they are written, so that settings are compared to the letter; nothing where a reference is older than
+    a column."""
     words = pd.read_csv(source, dtype=str, keep_default_na=False)
+    words = words.reindex(columns=[*words, *(name for name in COLUMNS if name not in words)], fill_value="")
     return words.astype({"best": float, "final": float, "classes": int})
 
 
@@ -215,7 +235,8 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
 
 
 def _changes(own: Row, kept: Row, names: Iterable[str]) -> str:
-    return ", ".join(f"{name} {_word(own[name])}, not {_word(kept[name])}" for name in names if own[name] != kept[name])
+    changed = [name for name in names if own.get(name, "") != kept.get(name, "")]
+    return ", ".join(f"{name} {_word(own[name])}, not {_word(kept[name])}" for name in changed)
 
 
 def _word(value: object) -> str:
@@ -224,9 +245,13 @@ def _word(value: object) -> str:
     return text if len(text) < 64 else text[:8]
 
 
-def summary(verdicts: pd.DataFrame, scale: str) -> str:
-    """For the terminal: how many runs have each verdict, and those that are not as the reference has them."""
-    lines = [f"{len(verdicts)} runs of the reference, scale {scale}:"]
+def summary(verdicts: pd.DataFrame, scale: str, others: int = 0) -> str:
+    """For the terminal: how many runs have each verdict, and those that are not as the reference has them.
+
+    `others` are runs of the reference that the configuration does not ask for.
+    """
+    off = f" ({others} more are of groups that are off)" if others else ""
+    lines = [f"{len(verdicts)} runs of the reference, scale {scale}{off}:"]
     groups = {name: verdicts[verdicts["verdict"] == name] for name in MEANINGS}
     lines += [f"{len(rows):>5} {name}: {MEANINGS[name]}" for name, rows in groups.items() if len(rows)]
     for name in (OTHER, UNDECIDED, MISSING, DIFFERS):

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-GRID = ("dataset", "alpha", "arm", "block_size", "lr", "seed")
-"""What names a run. Its folder is these, as `dataset~cifar10/alpha~0.1/...`."""
-KINDS = {"block_size": int, "lr": float, "seed": int}
-"""How to read those that are not words. An alpha may be one: iid."""
-AGAIN = "delete the run's folder and run snakemake again"
+from qlocaladam.federated.record import AGAIN, differences, read
+from qlocaladam.paper.grid import GRID, place, request, short_name, typed
 
 
-def place(folder: Path) -> dict[str, Any]:
-    """Where in the grid a run stands, read from the last parts of its folder's name."""
-    pairs = [part.partition("~") for part in folder.parts[-len(GRID) :]]
-    if tuple(name for name, _, _ in pairs) != GRID:
-        raise ValueError(f"{folder}: a run's folder ends in {'/'.join(f'{name}~...' for name in GRID)}")
-    return {name: KINDS.get(name, str)(value) for name, _, value in pairs}
+def read_runs(folders: Iterable[Path | str], asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """One row a run: the grid's columns, what was trained, best and final accuracy, bytes, and the folder.
 
-
-def read_runs(folders: Iterable[Path]) -> pd.DataFrame:
-    """One row a run: the grid's columns, what was trained, best and final accuracy, bytes, and the folder."""
-    runs = pd.DataFrame([_read_run(Path(folder)) for folder in folders])
+    ValueError unless the files of a run agree with each other, and with what the configuration asks of it. A single
+    runs.csv is that of a reference, of which `asked` names the places.
+    """
+    paths = [Path(folder) for folder in folders]
+    if asked is not None and [path.name for path in paths] == ["runs.csv"]:
+        return _read_kept(paths[0], asked["places"])
+    runs = pd.DataFrame([_read_run(folder, asked) for folder in paths])
     return runs if runs.empty else runs.astype({"image_size": "Int64"})  # text has none
 
 
-def _read_run(folder: Path) -> dict[str, Any]:
-    summary, made = (_read_json(folder / name) for name in ("summary.json", "settings.json"))
-    settings, data = made["settings"], made["dataset"]
-    if (folder / "history.csv").exists():  # a table shows a summary, but of a run that is sound
-        _check_history(folder, summary["history_sha256"])
+def _read_run(folder: Path, asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    run, where = read(folder), place(folder)
+    summary, settings, data = run.summary, run.made["settings"], run.made["dataset"]
+    if asked is not None and (changed := differences(run.made, request(asked, where))):
+        raise ValueError(f"{folder / 'settings.json'}: {', '.join(changed)}, as the configuration asks; {AGAIN}")
     return {
-        **place(folder),
+        **where,
         "best": summary["best_accuracy"],
         "best_round": summary["best_round"],
         "final": summary["final_accuracy"],
@@ -51,10 +47,50 @@ def _read_run(folder: Path) -> dict[str, Any]:
         "training_images": data["training_images"],
         "test_images": data["test_images"],
         **{name: settings[name] for name in ("clients_per_round", "epochs", "batch_size", "width", "image_size")},
-        "clients": made["partition"]["clients"],
+        "clients": run.made["partition"]["clients"],
         "history_sha256": summary["history_sha256"],
         "folder": str(folder),
     }
+
+
+NUMBERS = {
+    **dict.fromkeys(("best", "final"), float),
+    **dict.fromkeys(("best_round", "rounds", "parameters", "held_bytes", "published_bytes", "classes"), int),
+    **dict.fromkeys(("training_images", "test_images", "clients_per_round", "epochs", "batch_size", "width"), int),
+    "clients": int,
+}
+"""Columns of a run that are not words."""
+
+
+def _read_kept(path: Path, places: Sequence[Mapping[str, str]]) -> pd.DataFrame:
+    """Runs of a reference: a row each, which its history must bear out to the letter."""
+    rows = {row["run"]: row for row in pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")}
+    header, histories = _kept_histories(path.with_name("histories.csv.gz"))
+    runs = []
+    for where in places:
+        row = rows[short_name(where)]
+        lines = histories.get(row["run"], [])
+        if hashlib.sha256("".join([header, *lines]).encode()).hexdigest() != row["history_sha256"]:
+            raise ValueError(f"{path}: {row['run']} has another history than it was kept with; get the files again")
+        accuracies = [float(line.split(",")[1]) for line in lines]
+        if (float(row["best"]), float(row["final"])) != (max(accuracies), accuracies[-1]):
+            said = f"best and final are {row['best']} and {row['final']}, but its history has"
+            raise ValueError(f"{path}: {row['run']}: {said} {max(accuracies)} and {accuracies[-1]}")
+        numbers = {name: kind(row[name]) for name, kind in NUMBERS.items()}
+        size = int(row["image_size"]) if row["image_size"] else None
+        found = {"diverged": row["diverged"] == "True", "image_size": size, "folder": str(path)}
+        runs.append({**typed(where), "data": row["data"], **numbers, **found})
+    return pd.DataFrame(runs).astype({"image_size": "Int64"})
+
+
+def _kept_histories(path: Path) -> tuple[str, dict[str, list[str]]]:
+    """The first line of history.csv, and the others of each run."""
+    first, *lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+    histories: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, rest = line.partition(",")
+        histories.setdefault(name, []).append(rest)
+    return first.partition(",")[2], histories
 
 
 def collapsed(runs: pd.DataFrame) -> pd.Series:
@@ -72,23 +108,7 @@ def read_histories(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_history(run: dict[str, Any]) -> pd.DataFrame:
-    path = _check_history(Path(run["folder"]), run["history_sha256"])
-    history = pd.read_csv(path, dtype={"clients": str})
+    folder = Path(run["folder"])
+    read(folder)  # refuses a history that is not the one that the run was read with
+    history = pd.read_csv(folder / "history.csv", dtype={"clients": str})
     return pd.DataFrame({**{name: run[name] for name in GRID}, **history})
-
-
-def _check_history(folder: Path, sha256: str) -> Path:
-    path = folder / "history.csv"
-    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
-        raise ValueError(f"{path} is not the file that its summary.json was written with; {AGAIN}")
-    return path
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is not there; {AGAIN}") from None
-    except ValueError as error:  # not JSON, or not even text
-        raise ValueError(f"{path} is not whole ({error}); {AGAIN}") from None
-    return content

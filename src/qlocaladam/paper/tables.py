@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import pandas as pd
 
 from qlocaladam.datasets import WINDOW
 from qlocaladam.federated.partition import IID
-from qlocaladam.paper.grid import as_list, text
+from qlocaladam.paper.grid import GRID, as_list, text, typed
 from qlocaladam.paper.latex import (
     BREAK,
     NONE,
@@ -31,7 +32,7 @@ from qlocaladam.paper.latex import (
     power_of_ten,
     signed,
 )
-from qlocaladam.paper.runs import GRID, collapsed
+from qlocaladam.paper.runs import collapsed
 
 Spec = Mapping[str, Any]
 Files = Mapping[str, Path]
@@ -54,6 +55,7 @@ HEADS = {
     "difference": rf"Difference{BREAK}(pp)",
 }
 ACCURACIES = ("best", "final")
+MISSING_NOTE = "$^{m}$~missing: runs that the configuration asks for are not there; a mean is over the others."
 STARS = ((0.01, "**"), (0.05, "*"))
 
 
@@ -89,7 +91,8 @@ def _heterogeneity(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table
     """One row for each alpha, or value of `rows`; accuracy and memory of the arms beside each other."""
     runs, by = _trained(spec, runs), _known(spec, "rows", spec.get("rows", "alpha"), ROWS)
     results = _results(spec, runs, files, (by, "arm"))
-    several = runs["dataset"].nunique() > 1
+    asked = _asked(spec, runs)
+    several = asked["dataset"].nunique() > 1
     groups = []
     for dataset, of_dataset in _grouped(results, "dataset"):
         rows = [
@@ -97,7 +100,7 @@ def _heterogeneity(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table
             for value, arms in _grouped(of_dataset, by)
         ]
         groups.append(Group(rows, _label(spec, "dataset", dataset) if several else None))
-    arms = [_label(spec, "arm", arm).replace(" ", BREAK) for arm in runs["arm"].unique()]
+    arms = [_label(spec, "arm", arm).replace(" ", BREAK) for arm in asked["arm"].unique()]
     shared = [HEADS[name].replace(BREAK, " ") for name in ("best", "memory")]
     return Table(
         name=spec["name"],
@@ -112,10 +115,14 @@ def _heterogeneity(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table
 def _multiseed(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     """Means over seeds and tests against the reference arm, for each data set with its alpha."""
     runs = _trained(spec, runs)
-    results = {_place(row): row for row in _results(spec, runs, files, ("alpha", "arm")) if row["runs"]}
-    tests = [row for row in _read(files["multiseed"]) if _place(row) in results]
+    results = {
+        _place(row): row for row in _results(spec, runs, files, ("alpha", "arm")) if row["runs"] or row.get("missing")
+    }
+    tests = {_place(row): row for row in _read(files["multiseed"])}
+    untested = dict.fromkeys(next(iter(tests.values()), {}), "")
     rows = [
-        {**results[_place(row)], **row, "best": _number(row["mean"]), "best_std": _number(row["std"])} for row in tests
+        {**untested, **row, **test, "best": _number(test.get("mean")), "best_std": _number(test.get("std"))}
+        for row, test in ((row, tests.get(place, {})) for place, row in results.items())
     ]
     groups = []
     for (dataset, alpha), arms in _grouped(rows, "dataset", "alpha"):
@@ -143,17 +150,19 @@ def _equivalence(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     """Best accuracies against a baseline, paired by seed: difference, tests, verdict. The data have final ones, too."""
     runs = _trained(spec, runs)
     rows = _read(files["equivalence"])
+    rows += _untested(spec, rows)
+    _count_missing(spec, (row for row in rows if row["statistic"] == "best"), ["dataset", "alpha", "arm"])
     groups = []
     for (dataset, alpha), arms in _grouped((row for row in rows if row["statistic"] == "best"), "dataset", "alpha"):
         means = [{"best": _number(row["mean"]), "best_std": _number(row["std"])} for row in arms]
         cells = [
             [_label(spec, "arm", row["arm"]) for row in arms],
-            _accuracies(means),
+            _flagged(_accuracies(means), [{"missing": row.get("missing")} for row in arms]),
             [_difference_with_interval(row) for row in arms],
             *([_p_text(_number(row[name])) for row in arms] for name in ("tost_p_holm", "p_holm")),
             [bold(row["verdict"] or NONE, row["verdict"] == "equivalent") for row in arms],
             [_seeds_needed(row) for row in arms],
-            [f"{row['collapsed']} of {row['runs']}" for row in arms],
+            [f"{row['collapsed'] or 0} of {row['runs'] or 0}" for row in arms],
         ]
         label = rf"{_label(spec, 'dataset', dataset)}{BREAK}{_alpha(alpha)}"
         groups.append(Group(list(zip(*cells, strict=True)), label))
@@ -169,6 +178,14 @@ def _equivalence(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         data=_frame(rows),
         notes=_equivalence_notes(spec, rows),
     )
+
+
+def _untested(spec: Spec, rows: list[Row]) -> list[Row]:
+    """Empty rows for arms of which all runs are missing."""
+    there = {_place(row) for row in rows}
+    places = {_place(place): place for place in spec.get("places", []) if _place(place) not in there}
+    blank = {**dict.fromkeys(rows[0], ""), "statistic": "best"}
+    return [{**blank, **dict(zip(("dataset", "alpha", "arm"), place, strict=True))} for place in places]
 
 
 def _scaling(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
@@ -408,15 +425,31 @@ def _trained(spec: Spec, runs: pd.DataFrame | None) -> pd.DataFrame:
 
 def _results(spec: Spec, runs: pd.DataFrame, files: Files, keys: Sequence[str]) -> list[Row]:
     """One result for each data set and value of the keys, in the order of the runs, also where there is no run."""
-    names = ["dataset", *keys]
+    names, asked = ["dataset", *keys], _asked(spec, runs)
     found = {place: same.to_dict("records") for place, same in runs.groupby(names, sort=False)}
     sizes = {_memory_key(row): row for row in _read(files["memory"])} if "memory" in files else {}
-    places = itertools.product(*(runs[name].unique() for name in names))
+    places = itertools.product(*(asked[name].unique() for name in names))
     results = [_result(spec, dict(zip(names, p, strict=True)), found.get(p, []), sizes) for p in places]
+    _count_missing(spec, results, names)
     for _, rows in _grouped(results, *names[:-1]):
         for row in rows:
             row["difference"] = row["best"] - rows[0]["best"]
     return results
+
+
+def _asked(spec: Spec, runs: pd.DataFrame) -> pd.DataFrame:
+    """The places of all runs that the configuration asks for: those of the runs, unless some are missing."""
+    if "places" not in spec:
+        return runs
+    return pd.DataFrame([typed(place) for place in spec["places"]])
+
+
+def _count_missing(spec: Spec, rows: Iterable[Row], names: list[str]) -> None:
+    """Where runs are missing, how many of each row."""
+    if "places" in spec:
+        wanted = Counter(tuple(str(place[name]) for name in names) for place in spec["places"])
+        for row in rows:
+            row["missing"] = wanted[tuple(str(row[name]) for name in names)] - int(row["runs"] or 0)
 
 
 def _result(spec: Spec, place: Row, runs: list[Row], sizes: Mapping[tuple[str, ...], Row]) -> Row:
@@ -533,8 +566,11 @@ def _accuracies(rows: Sequence[Row], name: str = "best") -> list[str]:
 
 
 def _flagged(cells: Iterable[str], rows: Iterable[Row]) -> list[str]:
-    """With marks where an arm collapsed or diverged."""
-    flags = ["c" * bool(row.get("collapsed")) + "d" * bool(row.get("diverged")) for row in rows]
+    """With marks where an arm collapsed or diverged, or where runs are missing."""
+    flags = [
+        "c" * bool(row.get("collapsed")) + "d" * bool(row.get("diverged")) + "m" * bool(row.get("missing"))
+        for row in rows
+    ]
     return list(itertools.starmap(marked, zip(cells, flags, strict=True)))
 
 
@@ -732,8 +768,11 @@ def _notes(spec: Spec, rows: Sequence[Row], shown: Collection[str]) -> list[str]
         and any(row.get("diverged") for row in rows),
         r"$^{\dagger}$~of the model trained here: the paper has no size for it.": "memory" in shown
         and any(map(_measured_here, rows)),
+        MISSING_NOTE: any(row.get("missing") for row in rows),
         r"$\pm$ is the sample standard deviation over seeds.": any(row["runs"] > 1 for row in rows),
-        f"{NONE} in a whole row or for an arm: there is no such run.": any(row["runs"] == 0 for row in rows),
+        f"{NONE} in a whole row or for an arm: there is no such run.": any(
+            row["runs"] == 0 and not row.get("missing") for row in rows
+        ),
     }
     return [note for note, needed in notes.items() if needed]
 
@@ -766,6 +805,7 @@ def _equivalence_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
         r"for a verdict with a power of 80\,\%, if differences stay as large and as scattered. Collapsed: runs that "
         r"end below twice the chance level. $\pm$ is the sample standard deviation over seeds.",
         *([f"By the final accuracy it would be: {'; '.join(words)}."] if words else []),
+        *([MISSING_NOTE] if any(row.get("missing") for row in rows) else []),
         *_reason_notes(spec, tested),
     ]
 

@@ -1,0 +1,78 @@
+"""What decides the numbers of a run, besides its data and its partition.
+
+torch is imported only to make settings: what they are called and what their defaults are is known without it, so that
+a workflow can plan without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qlocaladam.federated.partition import whole_number
+
+if TYPE_CHECKING:
+    from qlocaladam.federated.client import LocalTraining
+
+PRECISIONS = ("fp32", "bf16")
+OF_IMAGES = ("stem", "image_size", "flip")
+"""Settings that mean nothing to text. There, `images` in the results are windows."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything that decides the numbers of a run, besides its data and its partition. Defaults are the paper's."""
+
+    arm: str = "q-localadam"
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    """Options of QLocalAdam, or of a peer, on top of the arm's: block_size, rounding, eps or variance_floor."""
+    lr: float = 1e-3
+    seed: int = 42
+    rounds: int = 120
+    clients_per_round: int = 5
+    epochs: int = 2
+    batch_size: int = 64
+    width: int = 64
+    """Channels of the first stage of ResNet-18; of text, the transformer's width."""
+    stem: str = "7x7"
+    image_size: int = 224
+    flip: bool = True
+    precision: str = "fp32"
+    """`bf16` trains under autocast."""
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        import torch
+
+        from qlocaladam.federated.peers import PEERS
+        from qlocaladam.models import STEMS
+        from qlocaladam.optim import ARMS
+
+        for name, accepted in (("arm", (*ARMS, *PEERS)), ("stem", STEMS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in accepted:
+                raise ValueError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
+        for name in ("rounds", "clients_per_round", "epochs", "batch_size", "width", "image_size"):
+            whole_number(name, getattr(self, name), 1)
+        whole_number("seed", self.seed, 0, 2**32 - 1)
+        fixed = {"lr", "seed"} & self.optimizer.keys()
+        if fixed:
+            raise ValueError(f"optimizer must not set {', '.join(sorted(fixed))}: it is a setting of the run")
+        try:
+            self.local_training().make_optimizer([torch.zeros(1, requires_grad=True)])
+        except TypeError as error:
+            raise ValueError(f"optimizer has an option that QLocalAdam does not have: {error}") from None
+
+    def local_training(self) -> LocalTraining:
+        from qlocaladam.federated.client import LocalTraining
+        from qlocaladam.federated.peers import PEERS
+        from qlocaladam.optim import ARMS
+
+        return LocalTraining(
+            optimizer={"lr": self.lr, **ARMS.get(self.arm, {}), **self.optimizer},
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            flip=self.flip,
+            autocast=self.precision == "bf16",
+            seed=self.seed,
+            peer=self.arm if self.arm in PEERS else None,
+        )

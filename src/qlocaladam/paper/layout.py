@@ -1,0 +1,340 @@
+"""Where everything of a configuration stands, what each result is made of, and which of it is there as asked.
+
+The rules of the workflow and the check of its results read the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from qlocaladam import datasets
+from qlocaladam.federated.record import FILES, differences, read_json
+from qlocaladam.paper import grid
+from qlocaladam.paper.grid import DEFAULTS, GRID, SUBSETS, Config, as_list
+
+EXACT = "results/exact"
+"""What needs no training is made once for all scales."""
+EXACT_FILES = {
+    "memory": ("memory.csv",),
+    "scaling": ("scaling.csv",),
+    "precision": ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"),
+    "heterogeneity": ("clients.csv", "heterogeneity.csv"),
+    "participation": ("sampling.json", "steps.csv"),
+}
+"""By analysis."""
+CLIENT_FILES = {
+    "distributions": ("histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"),
+    "steps": ("steps.csv", "steps_by_decade.csv", "summary.json"),
+    "variance": ("variance.csv", "summary.json"),
+}
+"""Of the analyses that train a little themselves. The summary comes last, and says what made them."""
+SHOWN_ANALYSIS = {"distributions": "distributions", "steps": "steps", "step_layers": "steps", "variance": "variance"}
+"""Kinds of tables and figures that show one of these."""
+TABLE_FILES = {
+    "runs": ("memory",),
+    "heterogeneity": ("memory",),
+    "multiseed": ("memory",),
+    "scaling": ("scaling",),
+    "data_distribution": ("heterogeneity",),
+    "data_distribution_summary": ("heterogeneity",),
+    "clients": ("clients",),
+}
+PROBED = ("width", "stem", "image_size", "flip", "precision", "device")
+"""Settings of a run that the training of one model for its optimizer states has, too."""
+ROUNDS_BEFORE = 3
+"""After which the steps of a client are looked at: the default of `analyse steps`."""
+
+Row = Mapping[str, Any]
+
+
+class Layout:
+    """Paths are relative to the project's folder."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.scale = config, str(config["scale"])
+        self.size = config["scales"][self.scale]
+        self.kept = f"paper/reference/{self.scale}/runs.csv" if config["reference"] else ""
+        """The runs of a reference, where those are shown instead of one's own."""
+        folder = f"reference/{self.scale}" if self.kept else self.scale
+        self.results, self.figure_folder, self.latex = (
+            f"results/{folder}",
+            f"figures/{folder}",
+            f"paper/generated/{folder}",
+        )
+        self.grid = grid.expand(config)
+        self.runs = grid.unique(self.grid)
+        places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
+        known = set(kept_names(self.kept)) if self.kept else set()
+        self.absent = {
+            self.run_name(place)
+            for place in places
+            if (grid.short_name(place) not in known if self.kept else self.run_lacks(place))
+        }
+        """Runs that are not there as asked and will not be trained: tables have gaps in their place."""
+        on = {part: {n: e for n, e in config[part].items() if grid.is_on(config, e)} for part in ("tables", "figures")}
+        self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
+        self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
+        self.tested, self.compared = (self._tables_of(kind) for kind in ("multiseed", "equivalence"))
+
+    def _has_runs(self, entry: Config) -> bool:
+        """Whether there is a run for a table, and for each panel of a figure. A reference has nothing but runs."""
+        if self.kept and entry["kind"] in SHOWN_ANALYSIS:
+            return False
+        if "table" in entry:
+            return entry["table"] in self.tables
+        selections = entry.get("panels", [entry] if "experiments" in entry else [])
+        return all(len(self.available(self.selected(selection))) for selection in selections)
+
+    def _tables_of(self, kind: str) -> list[str]:
+        return [name for name, entry in self.tables.items() if entry["kind"] == kind]
+
+    # Data and partitions.
+
+    def data_of(self, dataset: str) -> str:
+        return str(self.size["datasets"][dataset]["data"])
+
+    def data_file(self, dataset: str) -> str:
+        return f"results/data/{self.data_of(dataset)}.npz"
+
+    def partition_file(self, place: Row) -> str:
+        """Its name has all that decides it, so that a partition that is there is the one that is asked for."""
+        images = self.size["datasets"][place["dataset"]].get("train_images", "all")
+        folder = f"{self.results}/partitions/{self.data_of(place['dataset'])}/images~{images}"
+        return f"{folder}/clients~{self.config['clients']}/alpha~{place['alpha']}/seed~{place['seed']}.npz"
+
+    def watched_place(self, dataset: str) -> dict[str, str]:
+        """Of the clients whose steps are looked at: that of an FP32 run at the defaults."""
+        names = {name: grid.text(self.config["defaults"][name]) for name in ("alpha", "lr")}
+        names |= {name: str(self.config["defaults"][name]) for name in ("block_size", "seed")}
+        return {"dataset": dataset, "arm": "fp32", **names}
+
+    def prepared(self, data: str) -> datasets.Prepared | None:
+        """Of a prepared file; None where it has to be made, for the first time or again."""
+        return datasets.prepared(f"results/data/{data}.npz", self.config["sources"].get(data))
+
+    def _data_facts(self, dataset: str) -> dict[str, Any]:
+        """What results must say of their data, as far as is known before they are made."""
+        note, entry = self.prepared(self.data_of(dataset)), self.size["datasets"][dataset]
+        if note is None:
+            made = Path(self.data_file(dataset)).exists()
+            return {"sha256": "that of the data when they are prepared again"} if made else {}
+        counts = {"training_images": entry.get("train_images", note.training)}
+        return {"sha256": note.sha256, **counts, "test_images": entry.get("test_images", note.test)}
+
+    # Runs.
+
+    def run_name(self, place: Row) -> str:
+        return "/".join(f"{name}~{place[name]}" for name in GRID)
+
+    def run_folder(self, place: Row) -> str:
+        return f"{self.results}/runs/{self.run_name(place)}"
+
+    def folders(self, rows: pd.DataFrame) -> list[str]:
+        return [self.kept] if self.kept else [self.run_folder(row) for row in rows.to_dict("records")]
+
+    def available(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Those of the runs that are there or will be trained."""
+        return rows[[self.run_name(row) not in self.absent for row in rows.to_dict("records")]] if self.absent else rows
+
+    def selected(self, entry: Config) -> pd.DataFrame:
+        return grid.selected(self.grid, entry)
+
+    def asked(self, rows: pd.DataFrame) -> dict[str, Any]:
+        if self.kept:  # whatever made them: the places alone say which
+            return {"places": self.available(rows).to_dict("records")}
+        return grid.asked(self.config, rows["dataset"].unique(), rows["arm"].unique())
+
+    def run_request(self, place: Row) -> dict[str, Any]:
+        """What settings.json of a run must say, as far as the configuration and the prepared data decide it."""
+        return self._with_data(grid.request(grid.asked(self.config, [place["dataset"]], [place["arm"]]), place), place)
+
+    def _with_data(self, request: dict[str, Any], place: Row) -> dict[str, Any]:
+        return {**request, "dataset": {**request["dataset"], **self._data_facts(place["dataset"])}}
+
+    def run_lacks(self, place: Row) -> str:
+        """Why the run at a place is not the one that is asked for; nothing where it is."""
+        folder = self.run_folder(place)
+        return lacks([f"{folder}/{name}" for name in FILES], f"{folder}/settings.json", self.run_request(place))
+
+    # Analyses of clients and models, which train a little themselves.
+
+    def shown(self, analysis: str, axis: str = "dataset") -> list[str]:
+        """The data sets, or the arms, of which tables and figures show such an analysis."""
+        entries = [*self.tables.values(), *self.figures.values()]
+        wheres = [entry["where"] for entry in entries if SHOWN_ANALYSIS.get(entry["kind"]) == analysis]
+        return sorted({value for where in wheres for value in as_list(where[axis])})
+
+    def analysis_files(self, analysis: str, dataset: str) -> list[str]:
+        return [f"{self.results}/analysis/{analysis}/{dataset}/{name}" for name in CLIENT_FILES[analysis]]
+
+    def analysis_options(self, analysis: str, dataset: str) -> dict[str, Any]:
+        """How it trains: as a run at the defaults; the model whose states are taken apart centrally."""
+        entry, chosen = self.size["datasets"][dataset], grid.training(self.config, dataset)
+        options = {name: entry.get(name) for name in SUBSETS}
+        if analysis == "distributions":
+            images = {"train_images": entry.get("train_images")}
+            return {**images, **{name: chosen[name] for name in PROBED if name in chosen}}
+        left_out = ("checkpoint_every", *(["rounds"] if analysis == "steps" else []))
+        chosen = {name: self.config["defaults"][name] for name in ("lr", "seed")} | chosen
+        return {**options, **{name: value for name, value in chosen.items() if name not in left_out}}
+
+    def watched_arms(self) -> dict[str, Any]:
+        size, shown = self.config["defaults"]["block_size"], self.shown("steps", "arm")
+        return {
+            name: {
+                "arm": entry["arm"],
+                "options": {"block_size": entry.get("block_size", size), **entry.get("options", {})},
+            }
+            for name, entry in self.config["arms"].items()
+            if name in shown
+        }
+
+    def analysis_request(self, analysis: str, dataset: str) -> dict[str, Any]:
+        """What its summary must say."""
+        facts = self._data_facts(dataset)
+        if analysis == "distributions":
+            options = self.analysis_options(analysis, dataset)
+            settings = {name: options.get(name, DEFAULTS[name]) for name in PROBED}
+            known = {f"dataset_{name}": facts[name] for name in ("sha256", "training_images") if name in facts}
+            return {"settings": settings, "dataset": self.data_of(dataset), **known}
+        asked = grid.asked(self.config, [dataset], []) | {"arms": {"fp32": {"arm": "fp32", "options": {}}}}
+        place = self.watched_place(dataset)
+        request = self._with_data(grid.request(asked, place), place)
+        rounds = {"rounds": ROUNDS_BEFORE + 1} if analysis == "steps" else {}
+        request["settings"] |= {"optimizer": {}, **rounds}
+        return {**request, **({"arms": self.watched_arms()} if analysis == "steps" else {})}
+
+    def analysis_lacks(self, analysis: str, dataset: str) -> str:
+        files = self.analysis_files(analysis, dataset)
+        return lacks(files, files[-1], self.analysis_request(analysis, dataset))
+
+    # Tables, figures and numbers: what each is told, and the files that it is made of.
+
+    def labels(self) -> dict[str, dict[str, str]]:
+        parts = {"dataset": self.size["datasets"], "arm": self.config["arms"]}
+        return {part: {name: entry["label"] for name, entry in entries.items()} for part, entries in parts.items()}
+
+    def stands_for(self) -> dict[str, str]:
+        """The paper's data sets, in whose place a scale has others."""
+        return {name: entry["label"] for name, entry in self.config["datasets"].items() if "label" in entry}
+
+    def names(self) -> dict[str, Any]:
+        """What things are called at this scale."""
+        kept = ", as kept in paper/reference" if self.kept else ""
+        return {"scale": self.scale + kept, "labels": self.labels(), "stands_for": self.stands_for()}
+
+    def table_rows(self, name: str) -> pd.DataFrame:
+        """The runs of a table; none where it has no experiments."""
+        entry = self.tables[name]
+        return self.selected(entry) if "experiments" in entry else self.runs[:0]
+
+    def panel_rows(self, name: str) -> list[pd.DataFrame]:
+        return [self.selected(panel) for panel in self.figures[name].get("panels", [])]
+
+    def table_spec(self, name: str) -> dict[str, Any]:
+        return {**self.tables[name], "name": name, **self.names(), **self._asked(self.table_rows(name))}
+
+    def figure_spec(self, name: str) -> dict[str, Any]:
+        rows = pd.concat([self.runs[:0], *self.panel_rows(name)])
+        return {**self.figures[name], "name": name, **self.names(), **self._asked(rows)}
+
+    def _asked(self, rows: pd.DataFrame) -> dict[str, Any]:
+        """What is asked of the runs, and where some are absent, which there would be."""
+        gaps = {"places": rows.to_dict("records")} if len(self.available(rows)) < len(rows) else {}
+        return {"asked": self.asked(rows), **gaps} if len(rows) else {}
+
+    def page_spec(self, table: str) -> dict[str, Any]:
+        return {**self.tables[table], "name": table, **self.names()}
+
+    def results_spec(self) -> dict[str, Any]:
+        return {**self.names(), "tables": self.tables, "figures": self.figures}
+
+    def sized_places(self) -> list[tuple[str, str, int]]:
+        """Data set, arm and block size of what the memory of the paper's models is computed for."""
+        places = self.grid[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)
+        return sorted((dataset, arm, int(size)) for dataset, arm, size in places)
+
+    def numbers_spec(self) -> dict[str, Any]:
+        return {**self.names(), "defaults": self.config["defaults"], "asked": self.asked(self.runs)}
+
+    def significance_file(self, table: str) -> str:
+        return f"{self.results}/analysis/significance/{table}/significance.csv"
+
+    def equivalence_file(self, table: str, name: str = "equivalence") -> str:
+        return f"{self.results}/analysis/equivalence/{table}/{name}.csv"
+
+    def table_files(self, name: str) -> dict[str, str]:
+        """What a table is made of besides runs, by the names it has for them."""
+        entry = self.tables[name]
+        files = {file: f"{EXACT}/{file}.csv" for file in TABLE_FILES.get(entry["kind"], ())}
+        if entry["kind"] == "multiseed":
+            files["multiseed"] = self.significance_file(name)
+        if entry["kind"] == "equivalence":
+            files["equivalence"] = self.equivalence_file(name)
+        if entry["kind"] in ("steps", "variance"):
+            files |= self._watched_files(entry, **{entry["kind"]: f"{entry['kind']}.csv", "summary": "summary.json"})
+        return files
+
+    def figure_files(self, name: str) -> dict[str, str]:
+        entry = self.figures[name]
+        kind = entry["kind"]
+        if kind == "equivalence":
+            return {file: self.equivalence_file(entry["table"], file) for file in ("equivalence", "differences")}
+        if kind == "steps":
+            return self._watched_files(entry, decades="steps_by_decade.csv")
+        if kind == "step_layers":
+            return self._watched_files(entry, steps="steps.csv")
+        if kind == "variance":
+            return self._watched_files(entry, variance="variance.csv", summary="summary.json")
+        if kind == "distributions":
+            folder = f"{self.results}/analysis/distributions/{entry['where']['dataset']}"
+            return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
+        exact = {"precision": {"precision": f"{EXACT}/precision.csv"}, "heatmap": {"clients": f"{EXACT}/clients.csv"}}
+        return exact.get(kind, {})
+
+    def _watched_files(self, entry: Config, **names: str) -> dict[str, str]:
+        """Of each data set, the files of an analysis that a table or figure reads."""
+        return {
+            f"{name}.{dataset}": f"{self.results}/analysis/{SHOWN_ANALYSIS[entry['kind']]}/{dataset}/{file}"
+            for dataset in as_list(entry["where"]["dataset"])
+            for name, file in names.items()
+        }
+
+    def number_files(self) -> dict[str, str]:
+        exact = {Path(file).stem: f"{EXACT}/{file}" for files in EXACT_FILES.values() for file in files}
+        del exact["precision"]
+        tests = {f"significance.{name}": self.significance_file(name) for name in self.tested}
+        tests |= {f"equivalence.{name}": self.equivalence_file(name) for name in self.compared}
+        probes = {
+            f"{analysis}.{dataset}": f"{self.results}/analysis/{analysis}/{dataset}/{file}"
+            for analysis, file in (("distributions", "summary.json"), ("variance", "variance.csv"))
+            for dataset in self.shown(analysis)
+        }
+        return {**exact, **tests, **probes}
+
+
+def kept_names(path: str) -> list[str]:
+    """Of the runs of a reference."""
+    if not Path(path).exists():
+        found = ", ".join(sorted(folder.parent.name for folder in Path("paper/reference").glob("*/runs.csv")))
+        raise ValueError(
+            f"reference is True, and {path} is not there; accepted: a scale that has one: {found or 'none'}"
+        )
+    return [str(name) for name in pd.read_csv(path, dtype=str)["run"]]
+
+
+def lacks(files: Iterable[str], record: str, request: Config) -> str:
+    """Why results are not those that are asked for; nothing where they are.
+
+    Whether their files are sound is for who reads them to find out: what was edited is refused, not trained again.
+    """
+    if not all(Path(file).exists() for file in files):
+        return "not there"
+    try:
+        return ", ".join(differences(read_json(Path(record)), request))
+    except ValueError:
+        return ""
