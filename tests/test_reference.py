@@ -21,6 +21,7 @@ from qlocaladam.paper import reference
 from qlocaladam.paper.reference import (
     AGREES,
     DIFFERS,
+    EARLIER,
     IDENTICAL,
     MISSING,
     OTHER,
@@ -308,6 +309,14 @@ def test_another_setting_is_named_and_nothing_compared(kept, results):
     ]
     assert found["reason"][2].endswith(", not 00000000")
     assert f"other settings:\n  {kept['run'][0]}: rounds 2, not 3\n" in summary(found, "test")
+
+
+def test_a_reference_of_an_earlier_arithmetic_is_not_compared(kept, results):
+    kept["qlocaladam"] = "0.1.0"
+    kept["history_sha256"] = "0" * 64
+    found = verify(kept, results / "runs")
+    assert set(found["verdict"]) == {EARLIER}
+    assert "41 earlier arithmetic: the reference is older than version 0.2.0" in summary(found, "test")
 
 
 def test_runs_that_are_not_there_are_named_at_most_ten(kept, tmp_path):

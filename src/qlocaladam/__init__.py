@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from qlocaladam.optim import ARMS, Adam4bit, Adam8bit, QLocalAdam, state_codecs
 
 __version__ = "0.2.0"
+ARITHMETIC_SINCE = "0.2.0"
+"""The version since which the arms compute what they compute now. What older ones trained cannot be compared."""
+
 __all__ = [
     "ARMS",
     "Adam4bit",

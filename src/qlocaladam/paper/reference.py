@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pandas as pd
 from scipy import stats
 
+from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.files import write_whole
 from qlocaladam.paper.grid import GRID, short_name
 from qlocaladam.paper.runs import collapsed, read_runs
@@ -48,6 +49,7 @@ AGREES = "agrees"
 DIFFERS = "differs"
 UNDECIDED = "undecided"
 OTHER = "other settings"
+EARLIER = "earlier arithmetic"
 MISSING = "missing"
 MEANINGS = {
     IDENTICAL: "the same bytes",
@@ -55,6 +57,7 @@ MEANINGS = {
     DIFFERS: "best accuracy outside of the seeds' spread",
     UNDECIDED: "other bytes, and no seeds of the reference on these data say how far they spread",
     OTHER: "trained otherwise, so there is nothing to compare",
+    EARLIER: f"the reference is older than version {ARITHMETIC_SINCE}, since which the arms compute otherwise",
     MISSING: "not trained here",
 }
 CONFIDENCE = 0.95
@@ -226,12 +229,18 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
         return MISSING, ""
     if changed := _changes(own, kept, SETTINGS):
         return OTHER, changed
+    if _version(str(kept["qlocaladam"])) < _version(ARITHMETIC_SINCE):
+        return EARLIER, ""
     if own["history_sha256"] == kept["history_sha256"]:
         return IDENTICAL, ""
     verdict = UNDECIDED
     if spread.freedom:
         verdict = AGREES if spread.low <= own["best"] <= spread.high else DIFFERS
     return verdict, _changes(own, kept, ("diverged", *MADE_WITH))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:3])
 
 
 def _changes(own: Row, kept: Row, names: Iterable[str]) -> str:
