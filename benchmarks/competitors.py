@@ -56,15 +56,17 @@ def _bitsandbytes(params: Params) -> Optimizer:
     return made
 
 
-def _ours(backend: str, arm: str) -> Callable[[Params], Optimizer]:
-    return lambda params: QLocalAdam(params, backend=backend, **ARMS[arm])
+def _ours(backend: str, arm: str, **options: object) -> Callable[[Params], Optimizer]:
+    return lambda params: QLocalAdam(params, backend=backend, **{**ARMS[arm], **options})
 
 
 FP32 = "torch Adam, fused"
 TORCHAO, TORCHAO_4 = "torchao Adam8bit", "torchao Adam4bit"
 BITSANDBYTES = "bitsandbytes Adam8bit"
 Q_LOCALADAM = "ours, fused: q-localadam"
-NORMALISED_4 = "ours, fused: normalised-4bit"
+Q_LOCALADAM_4 = "ours, fused: q-localadam, 4 bits"
+NORMALISED, NORMALISED_4 = "ours, fused: normalised", "ours, fused: normalised-4bit"
+DYNAMIC = "ours, fused: dynamic-8bit"
 
 COMPETITORS = {
     one.name: one
@@ -76,11 +78,12 @@ COMPETITORS = {
         Competitor(BITSANDBYTES, _bitsandbytes, package="bitsandbytes"),
         Competitor("ours, reference: q-localadam", _ours("reference", "q-localadam")),
         Competitor(Q_LOCALADAM, _ours("fused", "q-localadam"), kernel=True),
-        Competitor("ours, fused: normalised", _ours("fused", "normalised"), kernel=True),
+        Competitor(Q_LOCALADAM_4, _ours("fused", "q-localadam", bits=4), kernel=True),
+        Competitor(NORMALISED, _ours("fused", "normalised"), kernel=True),
         Competitor(NORMALISED_4, _ours("fused", "normalised-4bit"), kernel=True),
         Competitor("ours, fused: naive-int8", _ours("fused", "naive-int8"), kernel=True),
         Competitor("ours, fused: fp32", _ours("fused", "fp32"), kernel=True),
-        Competitor("ours, fused: dynamic-8bit", _ours("fused", "dynamic-8bit"), kernel=True),
+        Competitor(DYNAMIC, _ours("fused", "dynamic-8bit"), kernel=True),
     )
 }
 
