@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 from projects import RUN, TEST, mistake
 
+from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.cli import main
 from qlocaladam.paper import configuration
 from qlocaladam.paper.check import KINDS, MISSING, SOUND, UNKNOWN, WRONG, check, failed
-from qlocaladam.paper.layout import Layout
+from qlocaladam.paper.layout import Layout, lacks
 
 SUMMARY = RUN.format(arm="fp32")
 FOLDER = str(Path(SUMMARY).parent)
@@ -275,3 +276,13 @@ def test_the_outcome_is_a_page_of_the_report(finished):
     html = (finished.folder / "results/test/check.html").read_text()
     assert "files are what the configuration makes" in html
     assert (finished.folder / "results/test/check.passed").exists()
+
+
+def test_a_run_of_an_earlier_arithmetic_is_not_the_one_that_is_asked_for(tmp_path):
+    """Whatever made it: its settings can be the same to the letter."""
+    record = tmp_path / "settings.json"
+    record.write_text(json.dumps({"settings": {"arm": "fp32"}}))
+    asked = {"arithmetic": ARITHMETIC_SINCE, "settings": {"arm": "fp32"}}
+    assert lacks([str(record)], str(record), asked) == f"arithmetic is None, not {ARITHMETIC_SINCE!r}"
+    record.write_text(json.dumps(asked))
+    assert lacks([str(record)], str(record), asked) == ""

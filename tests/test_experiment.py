@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+import qlocaladam
 from qlocaladam import ARMS, datasets
 from qlocaladam.cli import main
 from qlocaladam.federated import checkpoint, experiment
@@ -64,6 +65,7 @@ def test_a_run_leaves_what_it_should(small, parts, tmp_path):
     assert summary["optimizer_bytes"]["held"] < summary["optimizer_bytes"]["published"] < 8 * summary["parameters"]
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings["settings"]["arm"] == "q-localadam"
+    assert settings["arithmetic"] == qlocaladam.ARITHMETIC_SINCE
     assert settings["versions"]["torch"] == torch.__version__
     assert settings["dataset"]["sha256"] == small.sha256
     assert settings["partition"]["sha256"] == parts.sha256

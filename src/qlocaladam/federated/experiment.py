@@ -152,6 +152,7 @@ def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> d
     """
     unused = dict.fromkeys(OF_IMAGES if dataset.is_text else ())
     return {
+        "arithmetic": qlocaladam.ARITHMETIC_SINCE,
         "settings": {**asdict(settings), **unused},
         "dataset": {
             "name": dataset.name,

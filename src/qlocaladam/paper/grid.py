@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.federated.partition import IID
 from qlocaladam.federated.settings import RunSettings
 
@@ -145,6 +146,7 @@ def request(asked: Config, place: Config) -> dict[str, Any]:
     }
     counts = {f"{part}_images": data[name] for part, name in zip(("training", "test"), SUBSETS, strict=True)}
     return {
+        "arithmetic": ARITHMETIC_SINCE,
         "settings": settings,
         "dataset": {"name": data["data"], **{name: count for name, count in counts.items() if count}},
         "partition": {"alpha": alpha, "clients": asked["clients"], "seed": seed},
