@@ -275,3 +275,13 @@ def test_the_outcome_is_a_page_of_the_report(finished):
     html = (finished.folder / "results/test/check.html").read_text()
     assert "files are what the configuration makes" in html
     assert (finished.folder / "results/test/check.passed").exists()
+
+
+def test_an_arm_that_means_something_else_now_is_named(copy, monkeypatch):
+    """Runs say what their arm stood for; the configuration says only its name."""
+    from qlocaladam import optim
+
+    monkeypatch.setitem(optim.ARMS, "fp32", {**optim.ARMS["fp32"], "eps": 1e-4})
+    wrong = failed(checked(copy.folder, kinds=["run"]))
+    assert len(wrong) == 12
+    assert set(wrong["reason"]) == {"arithmetic.eps is 1e-08, not 0.0001"}

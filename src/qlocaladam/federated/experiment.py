@@ -153,6 +153,7 @@ def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> d
     unused = dict.fromkeys(OF_IMAGES if dataset.is_text else ())
     return {
         "settings": {**asdict(settings), **unused},
+        "arithmetic": settings.arithmetic(),
         "dataset": {
             "name": dataset.name,
             "sha256": dataset.sha256,
