@@ -15,6 +15,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/present.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/partitions.smk"
 include: "workflow/rules/training.smk"

@@ -32,7 +32,7 @@ class Project:
         (folder / "profiles").symlink_to("workflow/profiles")
         for part in ("analysis", "paper"):
             shutil.copytree(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
-        for part in ("codecs.py", "memory.py"):
+        for part in ("codecs.py", "memory.py", "optim.py"):
             shutil.copy2(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
         return cls(folder)
 

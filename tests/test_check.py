@@ -286,3 +286,13 @@ def test_a_run_of_an_earlier_arithmetic_is_not_the_one_that_is_asked_for(tmp_pat
     assert lacks([str(record)], str(record), asked) == f"arithmetic is None, not {ARITHMETIC_SINCE!r}"
     record.write_text(json.dumps(asked))
     assert lacks([str(record)], str(record), asked) == ""
+
+
+def test_an_arm_that_means_something_else_now_is_named(copy, monkeypatch):
+    """Runs say what their arm stood for; the configuration says only its name."""
+    from qlocaladam import optim
+
+    monkeypatch.setitem(optim.ARMS, "fp32", {**optim.ARMS["fp32"], "eps": 1e-4})
+    wrong = failed(checked(copy.folder, kinds=["run"]))
+    assert len(wrong) == 12
+    assert set(wrong["reason"]) == {"optimizer.eps is 1e-08, not 0.0001"}

@@ -1,4 +1,4 @@
-# Configuration, and which results are there as it asks for them. No rule here but for those that are.
+# Configuration, and which results are there as it asks for them. No rule is here.
 
 import hashlib
 import json
@@ -76,7 +76,7 @@ ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & set(sys.
 
 
 def needed(rule, lacking):
-    """A pattern for what the rule must make, by name, of `lacking`: name -> why it is not there as asked. A report shows
+    """A pattern for what a rule must make, by name. `lacking` has why each is not there as asked. A report shows
     the whole graph; a job in a process of its own was chosen by the one that started it."""
     everything = ALL_AGAIN or REPORT or rule in sys.argv
     names = [re.escape(name) for name, reason in lacking.items() if reason or everything]
@@ -183,19 +183,6 @@ THERE += [
     if not reason
     for file in LAYOUT.analysis_files(analysis, dataset)
 ]
-
-# Snakemake refuses to be asked for a file that no rule makes, also where it is there.
-if present := set(THERE) & set(sys.argv):
-
-    rule there:
-        output:
-            [update(file) for file in sorted(present)],
-        log:
-            f"{RESULTS}/logs/there.log",
-        localrule: True
-        shell:
-            ": > {log:q}"
-
 
 if LAYOUT.absent and workflow.is_main_process:
     lines = [f"{RESULTS}/runs/{name}: {LACKING_RUNS[name]}" for name in RUNS if name in LAYOUT.absent]

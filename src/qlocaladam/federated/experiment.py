@@ -154,6 +154,7 @@ def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> d
     return {
         "arithmetic": qlocaladam.ARITHMETIC_SINCE,
         "settings": {**asdict(settings), **unused},
+        "optimizer": settings.optimizer_options(),
         "dataset": {
             "name": dataset.name,
             "sha256": dataset.sha256,

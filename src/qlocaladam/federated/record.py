@@ -24,7 +24,7 @@ HISTORY = ("round", "accuracy", "test_loss", "train_loss", "images", "clients", 
 TIMINGS = ("round", "seconds", "images_per_second")
 MEASURED = ("parameters", "diverged", "optimizer_bytes")
 """What a summary has that neither history nor settings say."""
-SECTIONS = ("settings", "dataset", "partition")
+SECTIONS = ("settings", "optimizer", "dataset", "partition")
 """Of settings.json, whose keys are compared one by one."""
 SEAL = "sha256"
 AGAIN = "delete the run's folder and run snakemake again"

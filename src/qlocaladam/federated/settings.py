@@ -6,6 +6,7 @@ a workflow can plan without it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,3 +77,11 @@ class RunSettings:
             seed=self.seed,
             peer=self.arm if self.arm in PEERS else None,
         )
+
+    def optimizer_options(self) -> dict[str, Any]:
+        """Every option of the optimizer as the arm stands for it now: an arm may mean something else one day."""
+        import torch
+
+        optimizer = self.local_training().make_optimizer([torch.zeros(1, requires_grad=True)])
+        plain: dict[str, Any] = json.loads(json.dumps(optimizer.defaults, default=str))
+        return plain

@@ -20,6 +20,7 @@ from qlocaladam import datasets
 from qlocaladam.analysis import equivalence, footprint, heterogeneity, participation, precision, significance
 from qlocaladam.federated import record
 from qlocaladam.federated.partition import Partition, load_partition, partition
+from qlocaladam.federated.settings import RunSettings
 from qlocaladam.models import PAPER_MODELS
 from qlocaladam.paper import claims, figures, numbers, page, tables
 from qlocaladam.paper.layout import CLIENT_FILES, EXACT, Layout
@@ -134,9 +135,10 @@ def _runs(layout: Layout) -> Iterator[Finding]:
         except ValueError as error:
             yield Finding("run", folder, WRONG, str(error))
             continue
-        held = partitions[file]
-        known = {"partition": {"sha256": held.sha256}} if held else {}
-        changed = [*record.differences(run.made, layout.run_request(place)), *record.differences(run.made, known)]
+        held, request = partitions[file], layout.run_request(place)
+        known = {"optimizer": RunSettings(**request["settings"]).optimizer_options()}
+        known |= {"partition": {"sha256": held.sha256}} if held else {}
+        changed = [*record.differences(run.made, request), *record.differences(run.made, known)]
         yield Finding("run", folder, WRONG if changed else SOUND, ", ".join(changed))
 
 
