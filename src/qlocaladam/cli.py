@@ -26,7 +26,8 @@ def _memory(arguments: argparse.Namespace) -> None:
         with torch.device("meta"):
             model = ResNet18(shape["classes"], shape["width"])
         sizes = [parameter.numel() for parameter in model.parameters()]
-        for arm in ("fp32", "momentum-only", "variance-only", "naive-int8", "q-localadam", "normalised", "normalised-4bit"):
+        arms = ("fp32", "momentum-only", "variance-only", "naive-int8", "q-localadam", "normalised", "normalised-4bit")
+        for arm in arms:
             options = ARMS[arm]
             for block in arguments.block_size if arm == "q-localadam" else (64,):
                 names = (options["momentum"], options["variance"], block, "nearest", 1e-8, options.get("bits", 8))
