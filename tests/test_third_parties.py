@@ -32,6 +32,8 @@ os.environ.update(
 pytestmark = [
     # Lightning asks torch's trees in a way that torch has deprecated.
     pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning"),
+    # Where SLURM is installed, as for its own tests, Lightning wonders that it is not used.
+    pytest.mark.filterwarnings("ignore:The `srun` command is available:UserWarning"),
     # Without a process group, distributed checkpoints are of one process, which is what is wanted.
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning"),
 ]
