@@ -731,8 +731,9 @@ def test_a_parameter_that_is_there_twice_is_updated_as_by_adam():
     for kind, param in zip((Adam, QLocalAdam), params, strict=True):
         with pytest.warns(UserWarning, match="duplicate parameters"):
             optimizer = kind([param, param], lr=0.1)
-        param.grad = torch.ones(5)
-        optimizer.step()
+        for _ in range(3):
+            param.grad = torch.ones(5)
+            optimizer.step()
     torch.testing.assert_close(*params, rtol=1e-3, atol=0)
 
 

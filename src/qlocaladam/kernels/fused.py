@@ -294,7 +294,8 @@ def kept(
     work = [one for batch in batches.values() for one in batch]
     own = {id(param) for param in params}  # a part of a sharded parameter is none of them
     dense = (id(one.param) in own and one.param.is_contiguous() and one.grad.is_contiguous() for one in work)
-    return {number: Kept(params, states, batches, rules)} if all(dense) and not _overlap(work) else {}
+    once = len(own) == len(params)  # one that stands there twice is updated twice
+    return {number: Kept(params, states, batches, rules)} if once and all(dense) and not _overlap(work) else {}
 
 
 def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> None:
