@@ -5,13 +5,15 @@ CORES ?= all
 BIN := .venv/bin
 KERNEL := $(wildcard src/qlocaladam/kernels/*.[ch])
 
-.PHONY: help test reproduce benchmark lint format clean
+NAMED := envs/requirements.txt envs/development.txt envs/benchmark.txt
+
+.PHONY: help test reproduce benchmark lint format pins clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 # Pinned requirements, then the package itself, editable, with its kernel compiled.
-.venv/development: envs/requirements.txt envs/development.txt pyproject.toml setup.py $(KERNEL)
+.venv/development: envs/requirements.txt envs/development.txt envs/constraints.txt pyproject.toml setup.py $(KERNEL)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/development.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
@@ -41,6 +43,13 @@ format: .venv/development  ## let ruff and snakefmt rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
+
+pins:  ## renew the versions of all packages that no file names, from an empty environment
+	$(PYTHON) -m venv --clear .venv-pins
+	grep -hv '^-' $(NAMED) > .venv-pins/named.txt
+	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-pins/named.txt
+	.venv-pins/bin/python .ci/pins.py
+	rm -rf .venv-pins
 
 clean:  ## remove everything that was set up or built
 	rm -rf .venv build src/*.egg-info src/qlocaladam/kernels/*.so

@@ -1,14 +1,20 @@
 # From config.yaml to every table, figure and number of the paper. `snakemake --cores 2` makes everything.
 
+import os
+
+from qlocaladam import project
 from qlocaladam.paper import configuration
 
+# For `snakemake -s path/to/Snakefile -d elsewhere`, and where another workflow has this one as a module.
+os.environ[project.VARIABLE] = workflow.current_basedir.get_path_or_uri(secret_free=True)
+
 try:
-    configuration.refuse_unreadable("config.yaml")
+    configuration.refuse_unreadable(project.project_file("config.yaml"))
 except ValueError as error:
     configuration.stop(error)
 
 
-configfile: "config.yaml"
+configfile: project.project_file("config.yaml")
 
 
 report: "workflow/report/workflow.rst"

@@ -15,7 +15,10 @@ from benchmarks import report
 SUITES = {
     "optimizers": "one optimizer step beside torch, torchao and bitsandbytes: time, state, temporary memory",
     "federated": "whole training runs beside a bare loop, Flower and pfl-research: speed, memory, start-up",
+    "gpu": "the first ten minutes on a GPU: parity with the reference, step ratio, images per second",
+    "code": "what the Triton kernel is compiled to: registers, bytes, expected times; takes an hour, needs no GPU",
 }
+DEFAULT = ("optimizers", "federated")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         description=f"Measure side by side and save tables under benchmarks/results.\n\nsuites:\n{suites}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help="suites to run (default: all)")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"suites to run (default: {' '.join(DEFAULT)})")
     parser.add_argument("--quick", action="store_true", help="a smoke run: few rounds, nothing that must be compiled")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: one per core)")
     return parser
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         torch.set_num_threads(arguments.threads)
     machine = report.machine()
     print("\n".join(f"{what}: {fact}" for what, fact in machine.items()), flush=True)
-    for name in arguments.suites or SUITES:
+    for name in arguments.suites or DEFAULT:
         tables = importlib.import_module(f"benchmarks.{name}").run(arguments.quick)
         print("\n" + "\n\n".join(table.text() for table in tables))
         print(f"\nsaved: {', '.join(report.save(name, tables, machine, arguments.quick))}")

@@ -2,6 +2,7 @@
 
 import shutil
 
+import backends  # noqa: F401 - before anything imports Triton
 import pytest
 import torch
 from filelock import FileLock
@@ -19,7 +20,11 @@ torch.set_num_threads(1)  # one test process a core: see the Makefile
 
 def pytest_collection_modifyitems(items):
     """Tests that mostly wait come first, so that the other test processes have something to do meanwhile."""
-    items.sort(key=lambda item: item.path.name != "test_slurm.py")
+    items.sort(
+        key=lambda item: (
+            item.path.name != "test_slurm.py" and item.name != "test_a_federation_outlives_the_death_of_a_node"
+        )
+    )
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +39,13 @@ def resnet_shapes():
 def gradients(resnet_shapes):
     """An endless source of gradients whose magnitudes spread over eight orders, as client gradients do."""
 
-    def draw(seed):
+    def draw(seed, every=1):
         rng = torch.Generator().manual_seed(seed)
         while True:
-            yield [torch.randn(s, generator=rng) * 10 ** (torch.rand(s, generator=rng) * 8 - 8) for s in resnet_shapes]
+            yield [
+                torch.randn(s, generator=rng) * 10 ** (torch.rand(s, generator=rng) * 8 - 8)
+                for s in resnet_shapes[::every]
+            ]
 
     return draw
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[1]
-PAPER = ("main.tex", "references.bib", "published.yaml")
+PAPER = ("main.tex", "references.bib", "published.yaml", "registered.yaml", "released.yaml")
 PARTS = ("Snakefile", "config.yaml", "workflow", "envs", *(f"paper/{name}" for name in PAPER))
 RUN = "results/test/runs/dataset~cifar10/alpha~0.1/arm~{arm}/block_size~64/lr~0.001/seed~42/summary.json"
 

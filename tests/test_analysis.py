@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -16,6 +18,7 @@ from test_memory import PUBLISHED
 
 from qlocaladam.analysis import footprint, heterogeneity, participation, precision, significance
 from qlocaladam.codecs import LogCodec
+from qlocaladam.paper.grid import AS_IN_THE_PAPER
 
 ARMS: dict[str, dict[str, Any]] = {
     "fp32": {"label": "FP32", "arm": "fp32"},
@@ -48,7 +51,7 @@ def test_what_needs_no_torch_does_not_import_it() -> None:
 def runs(*rows: tuple[str, str, str, int, float], **changes: Any) -> pd.DataFrame:
     """Rows of data set, alpha, arm, seed and best accuracy, as read_runs gives them."""
     frame = pd.DataFrame(rows, columns=["dataset", "alpha", "arm", "seed", "best"])
-    return frame.assign(**{"block_size": 64, "lr": 1e-3, "final": 1.0, **changes})
+    return frame.assign(**{"block_size": 64, "lr": 1e-3, "final": 1.0, **AS_IN_THE_PAPER, **changes})
 
 
 def three_seeds(arm: str, *best: float) -> list[tuple[str, str, str, int, float]]:
@@ -181,16 +184,35 @@ def simulated() -> pd.DataFrame:
 def test_published_precision(simulated: pd.DataFrame) -> None:
     found = precision.summarise(simulated).set_index("code")
     mean = found["mean_percent"]
-    assert list(mean.index) == ["log, nearest", "log, floor", "log, stochastic", "dynamic, nearest", "linear, nearest"]
+    codes = ["log, nearest", "log, floor", "log, stochastic", "dynamic, nearest", "linear, nearest", "tree, nearest"]
+    assert list(mean.index) == codes
     assert f"{mean['log, nearest']:.2f}" == "1.58"  # published
     assert f"{mean['log, floor']:.2f}" == "3.11"  # what the printed equations give
     assert f"{mean['dynamic, nearest']:.1f}" == "11.6"
     assert f"{mean['linear, nearest']:.1f}" == "57.7"
     assert mean["log, nearest"] < mean["log, stochastic"] < mean["log, floor"]
-    assert (found["median_percent"] < found["max_percent"]).all()
+    assert (found.drop(index=precision.TREE).eval("median_percent < max_percent")).all()
     step = 100 * (math.exp(7 * math.log(10) / 255) - 1)
     largest = found["max_percent"] / step  # the offset is a tenth of the least value, and adds so much at most
     assert 0.45 < largest["log, nearest"] < 0.55 < 0.9 < largest["log, floor"] < 1.1
+
+
+def test_the_published_tree_sets_most_values_to_zero(simulated: pd.DataFrame) -> None:
+    found = precision.summarise(simulated).set_index("code").loc[precision.TREE]
+    assert f"{found['mean_percent']:.2f}" == "78.23"  # published
+    assert f"{found['zero_percent']:.1f}" == "78.0"
+    assert found["median_percent"] == found["max_percent"] == 100
+    tree = simulated[simulated["code"] == precision.TREE]
+    assert ((tree["decoded"] == 0) == (tree["value"] < tree["value"].max() / 32)).all()
+
+
+def test_the_tree_has_a_bit_less_for_each_halving() -> None:
+    ends = np.array([1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32])
+    values = np.unique(np.concatenate([np.linspace(low, high, 10_001) for high, low in itertools.pairwise(ends)]))
+    levels = np.unique(precision.simulated_tree(3 * values)) / 3
+    inside = [((levels >= low) & (levels < high)).sum() for high, low in itertools.pairwise(ends)]
+    assert inside == [2**7, 2**6, 2**5, 2**4, 2**3]
+    assert precision.simulated_tree(np.array([1.0, 1 / 32, np.nextafter(1 / 32, 0)])).tolist() == [1, 1 / 32, 0]
 
 
 def test_the_offset_decides_nothing_about_the_published_figure(simulated: pd.DataFrame) -> None:
@@ -202,7 +224,7 @@ def test_the_offset_decides_nothing_about_the_published_figure(simulated: pd.Dat
 
 def test_every_code_sees_the_same_sorted_values(simulated: pd.DataFrame) -> None:
     assert list(simulated.columns) == ["code", "value", "decoded", "relative_error"]
-    values = simulated["value"].to_numpy().reshape(5, 3000)
+    values = simulated["value"].to_numpy().reshape(6, 3000)
     assert (values == values[0]).all()
     assert (values[0, 1:] > values[0, :-1]).all()
     assert values[0, [0, -1]].tolist() == pytest.approx([1.000188e-07, 0.99546], rel=1e-4)
@@ -214,8 +236,8 @@ def test_every_code_sees_the_same_sorted_values(simulated: pd.DataFrame) -> None
 def test_decades_show_where_a_code_has_no_bits_left(simulated: pd.DataFrame) -> None:
     found = precision.by_decade(simulated)
     assert list(found.columns) == ["decade", "code", "mean_percent"]
-    assert found["decade"].tolist() == [decade for decade in precision.DECADES for _ in range(5)]
-    assert found["code"].tolist()[:5] == list(simulated["code"].unique())
+    assert found["decade"].tolist() == [decade for decade in precision.DECADES for _ in range(6)]
+    assert found["code"].tolist()[:6] == list(simulated["code"].unique())
     table = found.pivot_table(index="decade", columns="code", values="mean_percent")
     assert table["log, nearest"].between(1.4, 1.7).all()
     assert (table["dynamic, nearest"].diff()[1:] < 0).all()  # ever better towards the largest value

@@ -151,7 +151,7 @@ def test_changed_digits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_digits_without_scikit_learn_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataUnavailable, match="pip install scikit-learn"):
+    with pytest.raises(DataUnavailable, match=r"pip install 'qlocaladam\[federated\]'"):
         prepare("digits", tmp_path / "digits.npz")
 
 

@@ -92,10 +92,67 @@ def test_memory_is_that_of_the_arm(small, parts, tmp_path):
 def test_settings_change_results(small, parts, tmp_path):
     seen = set()
     changes = [{}, {"lr": 1e-2}, {"seed": 1}, {"epochs": 2}, {"flip": True}, {"optimizer": {"block_size": 32}}]
+    changes += [{"loss_scale": 1e-4}, {"states": "persist"}, {"optimizer": {"eps_floor": 1e-6}}]
     for number, change in enumerate(changes):
         run(dataclasses.replace(TINY, rounds=2, **change), small, parts, tmp_path / str(number))
         seen.add((tmp_path / str(number) / "history.csv").read_bytes())
     assert len(seen) == len(changes)
+
+
+def test_a_power_of_two_in_front_of_the_loss_changes_nothing_without_eps(small, parts, tmp_path):
+    """With neither eps nor a floor every step of Adam is the same, and a power of two is exact in float32."""
+    options = {"optimizer": {"eps": 0.0}, "arm": "fp32", "rounds": 2}
+    for scale in (1.0, 2.0**-13):
+        run(dataclasses.replace(TINY, loss_scale=scale, **options), small, parts, tmp_path / str(scale))
+    columns = [[row["accuracy"] for row in rows(tmp_path / str(scale))] for scale in (1.0, 2.0**-13)]
+    assert columns[0] == columns[1]
+
+
+@pytest.mark.parametrize("arm", ["fp32", "q-localadam", "normalised-4bit"])
+def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, parts, tmp_path, monkeypatch):
+    started: list[tuple[int, int]] = []
+    ended: dict[int, int] = {}
+    original = experiment.train_client
+
+    def watched(model, data, indices, how, round_, client, states):
+        steps = {state["step"] for state in states["state"].values()} if states else {0}
+        started.append((client, *steps))
+        assert steps == {ended.get(client, 0)}
+        result = original(model, data, indices, how, round_, client, states)
+        (ended[client],) = {int(state["step"]) for state in result.optimizer.state.values()}
+        return result
+
+    monkeypatch.setattr(experiment, "train_client", watched)
+    run(dataclasses.replace(TINY, arm=arm, states="persist", rounds=4), small, parts, tmp_path)
+    assert any(steps for _, steps in started), "no client took part twice"
+
+
+def test_states_that_persist_survive_a_run_that_is_cut_off(small, parts, tmp_path, monkeypatch):
+    settings = dataclasses.replace(TINY, arm="normalised", states="persist", rounds=4)
+    run(settings, small, parts, tmp_path / "straight")
+    original = experiment.train_client
+
+    def cut(model, data, indices, how, round_, client, states):
+        if round_ == 3:
+            raise KeyboardInterrupt
+        return original(model, data, indices, how, round_, client, states)
+
+    monkeypatch.setattr(experiment, "train_client", cut)
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, small, parts, tmp_path / "cut")
+    monkeypatch.setattr(experiment, "train_client", original)
+    run(settings, small, parts, tmp_path / "cut")
+    assert results(tmp_path / "straight") == results(tmp_path / "cut")
+
+
+def test_every_client_rounds_with_noise_of_its_own():
+    def seed(how, round_, client):
+        return how.make_optimizer([torch.zeros(1, requires_grad=True)], round_, client).param_groups[0]["seed"]
+
+    how = dataclasses.replace(TINY, arm="normalised").local_training()
+    assert len({seed(how, *place) for place in ((1, 0), (1, 1), (2, 0), (2, 1))}) == 4
+    kept = dataclasses.replace(how, persist=True)
+    assert seed(kept, 1, 0) == seed(kept, 2, 0) != seed(kept, 2, 1)
 
 
 @pytest.fixture
@@ -229,8 +286,8 @@ def test_a_run_that_diverges_is_a_result(small, parts, tmp_path, monkeypatch):
     settings = dataclasses.replace(TINY, rounds=5)
     original = experiment.train_client
 
-    def spoil(model, data, indices, how, round_, client):
-        result = original(model, data, indices, how, round_, client)
+    def spoil(model, data, indices, how, round_, client, states):
+        result = original(model, data, indices, how, round_, client, states)
         if round_ == 2:
             with torch.no_grad():
                 model.fc.weight[0, 0] = torch.nan
@@ -312,6 +369,9 @@ def test_a_partition_of_other_labels_is_refused_before_training(small, tmp_path)
         ({"optimizer": {"blocks": 64}}, "optimizer has an option that QLocalAdam does not have: .*'blocks'"),
         ({"optimizer": {"lr": 0.1}}, "optimizer must not set lr"),
         ({"seed": -1}, "seed must be .* got -1"),
+        ({"loss_scale": 0.0}, "loss_scale must be a finite number above 0, got 0.0"),
+        ({"states": "kept"}, "states must be one of reset, persist, got 'kept'"),
+        ({"arm": "torchao-8bit", "states": "persist"}, "states must be reset for torchao-8bit"),
     ],
 )
 def test_bad_settings_are_refused_by_name(change, message):

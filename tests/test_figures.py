@@ -23,11 +23,14 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 from matplotlib.text import Text
+from test_registered import answered
 
-from qlocaladam.analysis.equivalence import compare, differences
+from qlocaladam.analysis.client_memory import client_memory
+from qlocaladam.analysis.contrasts import compare, differences
 from qlocaladam.federated import record
 from qlocaladam.paper import figures
-from qlocaladam.paper.runs import GRID, read_runs
+from qlocaladam.paper.grid import AS_IN_THE_PAPER, AXES_OF_TRAINING, run_name, typed
+from qlocaladam.paper.runs import METRICS, read_runs
 from qlocaladam.paper.style import COLUMN, PAGE, arm_colours, ordered_colours, theme
 
 ARMS = {
@@ -66,11 +69,11 @@ class Runs:
 
     def _write(self, accuracy: list[float], diverged: bool = False, classes: int = 10, **at: Any) -> Path:
         at = {"dataset": "cifar10", "alpha": "0.1", "arm": "fp32", "block_size": 64, "lr": 0.001, "seed": 42, **at}
-        folder = self.root.joinpath(*(f"{name}~{at[name]}" for name in GRID))
+        folder = self.root / run_name(at)
         folder.mkdir(parents=True)
         rounds = [[i, value, 1.0, 1.0, 100, "0 3", 2] for i, value in enumerate(accuracy, 1)]
-        names = ("clients_per_round", "epochs", "batch_size", "width", "image_size")
-        settings = {name: at[name] for name in ("arm", "seed", "lr")}
+        names = ("epochs", "batch_size", "width", "image_size")
+        settings = {name: typed(at)[name] for name in ("arm", "seed", "lr", *AXES_OF_TRAINING)}
         made = {
             "settings": {**settings, **dict.fromkeys(names, 20), "rounds": len(accuracy)},
             "dataset": {"name": "digits", "classes": classes, "training_images": 100, "test_images": 50},
@@ -101,6 +104,10 @@ def results(tmp_path: Path) -> dict[str, Path]:
     _histograms().to_csv(paths["histograms"], index=False)
     _precision().to_csv(paths["precision"], index=False)
     _clients().to_csv(paths["clients"], index=False)
+    paths["client_memory"] = tmp_path / "client_memory.csv"
+    client_memory({arm: {"arm": "fp32" if arm == "fp32" else "q-localadam"} for arm in ARMS}).to_csv(
+        paths["client_memory"], index=False
+    )
     for dataset in LABELS["dataset"]:
         paths[f"decades.{dataset}"] = tmp_path / f"decades_{dataset}.csv"
         _decades().to_csv(paths[f"decades.{dataset}"], index=False)
@@ -110,8 +117,9 @@ def results(tmp_path: Path) -> dict[str, Path]:
         _variance().to_csv(paths[f"variance.{dataset}"], index=False)
         paths[f"summary.{dataset}"] = tmp_path / "lives.json"
         paths[f"summary.{dataset}"].write_text(json.dumps({"floor": 1e-8}))
-    paths["differences"], paths["equivalence"] = (tmp_path / f"{name}.csv" for name in ("differences", "equivalence"))
-    _write_equivalence(paths, ("cifar10", "cifar100"), ("0.1", "0.5"))
+    paths["differences"], paths["contrasts"] = (tmp_path / f"{name}.csv" for name in ("differences", "contrasts"))
+    paths["answers"] = answered(tmp_path / "answers.csv")
+    _write_contrasts(paths, ("cifar10", "cifar100"), ("0.1", "0.5"))
     paths["summary"] = tmp_path / "summary.json"
     paths["summary"].write_text(json.dumps(SUMMARY))
     return paths
@@ -179,17 +187,18 @@ SHIFTS = {
 """How far each arm is above FP32, by seed."""
 
 
-def _write_equivalence(paths: dict[str, Path], datasets: tuple[str, ...], alphas: tuple[str, ...]) -> None:
-    """Tests of equivalence as the analysis writes them."""
+def _write_contrasts(paths: dict[str, Path], datasets: tuple[str, ...], alphas: tuple[str, ...]) -> None:
+    """Contrasts as the analysis writes them. An arm far below has collapsed."""
     rows = [
         {**dict.fromkeys(("block_size", "lr"), 1), "dataset": dataset, "alpha": alpha, "arm": arm, "seed": seed}
-        | {"best": 80.0 + shift, "final": 50.0, "classes": 10}
+        | dict.fromkeys(METRICS, 80.0 + shift)
+        | {**AS_IN_THE_PAPER, "classes": 10, "diverged": False}
         for dataset in datasets
         for alpha in alphas
         for arm, shifts in SHIFTS.items()
         for seed, shift in enumerate(shifts)
     ]
-    compare(pd.DataFrame(rows), margin=2).to_csv(paths["equivalence"], index=False)
+    compare(pd.DataFrame(rows), margin=0.025).to_csv(paths["contrasts"], index=False)
     differences(pd.DataFrame(rows)).to_csv(paths["differences"], index=False)
 
 
@@ -347,7 +356,9 @@ def test_nonsense_is_refused(runs: Runs, files: dict[str, Path]) -> None:
     found = runs({"arm": "unheard-of", "accuracy": [1.0]})
     with pytest.raises(ValueError, match=r"figures.shown.kind must be one of convergence, .*, got 'pie'"):
         figures.draw(spec("pie"), [], {})
-    with pytest.raises(ValueError, match=r"hue must be one of arm, alpha, block_size, lr, seed, got 'width'"):
+    with pytest.raises(
+        ValueError, match=r"hue must be one of arm, alpha, block_size, lr, loss_scale, .*, seed, got 'width'"
+    ):
         figures.draw(panel("width"), [found], {})
     with pytest.raises(ValueError, match="a panel has no runs"):
         figures.draw(panel("arm"), [found[:0]], {})
@@ -360,59 +371,72 @@ def test_nonsense_is_refused(runs: Runs, files: dict[str, Path]) -> None:
         figures.draw(spec("distributions", where={"dataset": "cifar10"}), [], files)
 
 
-def test_equivalence_has_a_panel_for_each_data_set_and_alpha(files: dict[str, Path]) -> None:
-    figure = figures.draw(spec("equivalence", table="a"), [], files)
+def test_contrasts_have_a_panel_for_each_data_set_and_alpha(files: dict[str, Path]) -> None:
+    figure = figures.draw(spec("contrasts", table="a"), [], files)
     assert [axes.get_title() for axes in figure.axes] == [
         f"{data}, {ALPHA} = {alpha}" for data in ("Digits", "Digit pairs") for alpha in (0.1, 0.5)
     ]
     arms = ["Q-LocalAdam", "Naive INT8", "Variance-only", "Equations as printed", "Dynamic 8-bit"]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == arms, "all but FP32 itself"
-    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", *["Best accuracy above FP32 (pp)"] * 2]
+    below = "Last third above FP32 (pp)"
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", below, below]
     said = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert said == [*("95 % interval", "90 % interval", "one seed", "\N{PLUS-MINUS SIGN}2 pp"), *VERDICTS]
+    assert said == ["simultaneous interval", "95 % interval", "one seed", "margin of equivalence"]
 
 
-VERDICTS = ("equivalent", "better", "worse", "undecided")
-
-
-def test_a_forest_shows_seeds_intervals_and_verdicts(files: dict[str, Path]) -> None:
-    figure = figures.draw(spec("equivalence", table="a"), [], files)
-    axes = figure.axes[0]
-    colour, tests = arm_colours(ARMS)["q-localadam"].color, pd.read_csv(files["equivalence"])
-    row = tests[(tests["arm"] == "q-localadam") & (tests["statistic"] == "best")].iloc[0]
+def test_a_forest_shows_seeds_and_both_intervals(files: dict[str, Path]) -> None:
+    axes = figures.draw(spec("contrasts", table="a"), [], files).axes[0]
+    colour, tests = arm_colours(ARMS)["q-localadam"].color, pd.read_csv(files["contrasts"])
+    row = tests[(tests["arm"] == "q-localadam") & (tests["metric"] == "last_third")].iloc[0]
     drawn = [one for one in axes.lines if one.get_color() == colour]
     seeds, wide, narrow, mean = (np.asarray(one.get_xdata()).tolist() for one in drawn)
     assert seeds == pytest.approx(SHIFTS["q-localadam"])
-    assert (wide, narrow) == ([row["ci_low"], row["ci_high"]], [row["tost_ci_low"], row["tost_ci_high"]])
+    assert wide == [row["simultaneous_low"], row["simultaneous_high"]]
+    assert narrow == [row["ci_low"], row["ci_high"]]
+    assert wide[0] < narrow[0] < mean[0] < narrow[1] < wide[1]
     assert drawn[1].get_linewidth() < drawn[2].get_linewidth()
     assert mean == pytest.approx([0.1])
     low, high = axes.get_xlim()
     assert -12 <= low < -2 < 2 < high <= 12
-    shapes = {verdict: figures.VERDICTS[verdict] for verdict in VERDICTS}
-    assert len(set(shapes.values())) == 4, "verdicts differ without colours"
-    place = {"q-localadam": 0, "variance-only": 2, "printed-equations": 3}
-    markers = {one.get_ydata()[0]: one.get_marker() for one in axes.lines if one.get_marker() in shapes.values()}
-    verdicts = tests[tests["statistic"] == "best"][:6].set_index("arm")["verdict"]
-    assert markers == {number: shapes[verdicts[arm]] for arm, number in place.items()}
+    (band,) = axes.patches
+    assert (band.get_x(), band.get_width()) == pytest.approx((-2, 4)), "2.5 % of 80"
+    means = {int(one.get_ydata()[0]) for one in axes.lines if one.get_marker() == "o"}
+    assert means == {0, 2, 3}, "all but those that are far off"
+
+
+def test_a_panel_has_an_axis_and_a_margin_of_its_own(files: dict[str, Path]) -> None:
+    tests = pd.read_csv(files["contrasts"], dtype={"alpha": str})
+    tests.loc[tests["dataset"] == "cifar100", "margin"] = 1.0
+    tests.to_csv(files["contrasts"], index=False)
+    figure = figures.draw(spec("contrasts", table="a"), [], files)
+    assert figure.axes[0].get_xlim()[1] == pytest.approx(12)
+    assert figure.axes[2].get_xlim()[1] == pytest.approx(6)
 
 
 def test_an_arm_that_is_far_off_is_an_arrow_and_a_number(files: dict[str, Path]) -> None:
-    axes = figures.draw(spec("equivalence", table="a"), [], files).axes[0]
+    axes = figures.draw(spec("contrasts", table="a"), [], files).axes[0]
     far = {text.get_text(): text.get_position() for text in axes.texts if text.get_text()}
     assert far == {"\N{MINUS SIGN}70.2": (0.12, 1), "+81.0": (0.88, 4)}
     arrows = [text for text in axes.texts if not text.get_text()]
     assert [arrow.xy for arrow in arrows] == [(0.01, 1), (0.99, 4)]
 
 
-def test_one_seed_is_a_point_without_an_interval(files: dict[str, Path]) -> None:
-    tests = pd.read_csv(files["equivalence"])
-    empty = ["ci_low", "ci_high", "tost_ci_low", "tost_ci_high", "p", "tost_p"]
-    tests.assign(**dict.fromkeys(empty)).to_csv(files["equivalence"], index=False)
-    (axes, *_) = figures.draw(spec("equivalence", table="a"), [], files).axes
-    assert axes.get_xlim()[0] == -3, "half a margin more than the band"
-    tests[tests["arm"] == "fp32"].to_csv(files["equivalence"], index=False)
-    with pytest.raises(ValueError, match=r"figures.shown: .*equivalence.csv compares no arm with another"):
-        figures.draw(spec("equivalence", table="a"), [], files)
+def test_an_arm_that_was_not_compared_is_left_out(files: dict[str, Path]) -> None:
+    tests = pd.read_csv(files["contrasts"]).astype({"reason": object})
+    numbers = ["difference", "ci_low", "ci_high", "simultaneous_low", "simultaneous_high", "p", "tost_p"]
+    untested = tests["arm"].isin(["variance-only", "printed-equations"])
+    tests.loc[untested, numbers] = math.nan
+    tests.loc[untested, "reason"] = "one seed: nothing to test"
+    # Where no baseline is, there is no margin: none of these arms is taken for the baseline.
+    tests.loc[tests["arm"] == "variance-only", "margin"] = math.nan
+    tests.sort_values("arm", ascending=False, kind="stable").to_csv(files["contrasts"], index=False)
+    figure = figures.draw(spec("contrasts", table="a"), [], files)
+    arms = {label.get_text() for label in figure.axes[0].get_yticklabels()}
+    assert arms == {"Q-LocalAdam", "Naive INT8", "Dynamic 8-bit"}
+    assert figure.axes[-1].get_xlabel() == "Last third above FP32 (pp)"
+    tests[tests["arm"] == "fp32"].to_csv(files["contrasts"], index=False)
+    with pytest.raises(ValueError, match=r"figures.shown: .*contrasts.csv compares no arm with another"):
+        figures.draw(spec("contrasts", table="a"), [], files)
 
 
 def test_distributions_show_the_counts_and_what_the_offset_hides(files: dict[str, Path]) -> None:
@@ -436,6 +460,19 @@ def test_precision_is_the_mean_error_by_quarters_of_a_decade(files: dict[str, Pa
     assert shown.get_xdata() == pytest.approx([10**-2.875, 10**-0.875])
     assert shown.get_ydata() == pytest.approx([4.0, 4.0])
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_bars_of_a_client_add_up_and_say_what_is_saved(files: dict[str, Path]) -> None:
+    where = {"dataset": ["cifar10", "cifar100"], "arm": ["q-localadam", "fp32"]}
+    figure = figures.draw(spec("client_memory", where=where), [], files)
+    assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10", "CIFAR-100"]
+    for axes, total in zip(figure.axes, ([1139.6, 1175.0], [1536.1, 1599.3]), strict=True):
+        ends = [[bar.get_x() + bar.get_width() for bar in part] for part in axes.containers]
+        assert len(ends) == 4
+        assert ends[-1] == pytest.approx(total, abs=0.05)
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["Q-LocalAdam", "FP32"]
+    behind = [text.get_text().strip() for text in figure.axes[0].texts[::2]]
+    assert behind == ["1,140, states 15.0, 3.0 % less", "1,175, states 50.4"]
 
 
 def test_heatmap_shows_every_client_on_common_scales(files: dict[str, Path]) -> None:
@@ -499,20 +536,24 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
         "distributions": figures.draw(spec("distributions", where={"dataset": "cifar10"}), [], files),
         "precision": figures.draw(spec("precision"), [], files),
         "heatmap": figures.draw(spec("heatmap", where={"dataset": "cifar10"}), [], files),
+        "client memory": figures.draw(
+            spec("client_memory", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files
+        ),
         "steps": figures.draw(spec("steps", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files),
         "step layers": figures.draw(
             spec("step_layers", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)[:6]}), [], files
         ),
         "variance": figures.draw(spec("variance", where={"dataset": list(LABELS["dataset"])}), [], files),
-        "four forests": figures.draw(spec("equivalence", table="a"), [], files),
-        "three forests": figures.draw(spec("equivalence", table="a"), [], three_forests(folder)),
+        "four forests": figures.draw(spec("contrasts", table="a"), [], files),
+        "three forests": figures.draw(spec("contrasts", table="a"), [], three_forests(folder)),
+        "questions": figures.draw(spec("registered", table="a"), [], files),
         "heatmap 100": figures.draw(spec("heatmap", where={"dataset": "cifar100"}), [], files),
     }
 
 
 def three_forests(folder: Path) -> dict[str, Path]:
-    paths = {name: folder / f"three_{name}.csv" for name in ("equivalence", "differences")}
-    _write_equivalence(paths, ("cifar10",), ("0.1", "0.5", "iid"))
+    paths = {name: folder / f"three_{name}.csv" for name in ("contrasts", "differences")}
+    _write_contrasts(paths, ("cifar10",), ("0.1", "0.5", "iid"))
     return paths
 
 
@@ -564,7 +605,17 @@ def test_legends_are_whole_and_beside_the_panels(everything: dict[str, Figure]) 
 
 def test_figures_have_the_widths_of_the_paper(everything: dict[str, Figure]) -> None:
     widths = {name: figure.get_figwidth() for name, figure in everything.items()}
-    wide = {"two panels", "crowded", "steps", "step layers", "variance", "four forests", "three forests"}
+    wide = {
+        "two panels",
+        "crowded",
+        "client memory",
+        "steps",
+        "step layers",
+        "variance",
+        "four forests",
+        "three forests",
+        "questions",
+    }
     assert {name for name, width in widths.items() if width == PAGE} == wide
     assert set(widths.values()) == {COLUMN, PAGE}
 
@@ -581,7 +632,8 @@ def test_saving_twice_and_drawing_twice_give_the_same_bytes(runs: Runs, files: d
     wanted = [
         (panel("arm"), [accuracies]),
         *((spec(kind, where={"dataset": "cifar10"}), []) for kind in ("distributions", "precision", "heatmap")),
-        (spec("equivalence", table="a"), []),
+        (spec("contrasts", table="a"), []),
+        (spec("registered", table="a"), []),
     ]
     for one, of_panel in wanted:
         figure = figures.draw(one, of_panel, files)

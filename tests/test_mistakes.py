@@ -51,7 +51,7 @@ def refused(change, *overrides: tuple[str, Any]) -> str:
         (("experiments", 0, "alpha"), "experiments[0].alpha"),
         (("experiments", 0, "lr"), "experiments[0].lr"),
         (("arms", "fp32", "lr"), "arms.fp32.lr"),
-        (("tables", "equivalence", "margin"), "tables.equivalence.margin"),
+        (("tables", "beyond", "margin"), "tables.beyond.margin"),
         (("arms", "no-floor", "options", "variance_floor"), "arms['no-floor'].options.variance_floor"),
     ],
 )

@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from test_figures import Runs
+from test_registered import answered
 from test_runs import refused
-from test_tables import EQUIVALENCE
+from test_tables import CONTRASTS
 
 from qlocaladam.cli import main
 from qlocaladam.paper.numbers import Number, as_json, as_latex, collect, p_value, truncated, whole
@@ -28,6 +29,7 @@ WANTED = [
 ]
 FILES = {
     "memory": ["memory.csv"],
+    "client-memory": ["client_memory.csv"],
     "scaling": ["scaling.csv"],
     "precision": ["precision.csv", "precision_summary.csv", "precision_by_decade.csv"],
     "heterogeneity": ["clients.csv", "heterogeneity.csv"],
@@ -38,6 +40,7 @@ FILES = {
 def analyse(name: str, folder: Path) -> None:
     more = {
         "memory": ["--arms", json.dumps(ARMS), "--wanted", *WANTED],
+        "client-memory": ["--arms", json.dumps(ARMS)],
         "participation": ["--clients", str(folder / "clients.csv")],
     }
     assert main(["analyse", name, "--out", str(folder), *more.get(name, [])]) == 0
@@ -162,6 +165,16 @@ PAPER = {
     "precision/log/nearest/mean_percent": "1.58",
     "precision/log/floor/mean_percent": "3.11",
     "precision/dynamic/nearest/mean_percent": "11.62",
+    "precision/tree/nearest/mean_percent": "78.23",
+    "precision/tree/nearest/zero_percent": "78.0",
+    # what a whole client holds, and how little of that the states are
+    "client_memory/cifar10/224/fp32/total_mb": "1,175.0",
+    "client_memory/cifar10/224/q-localadam/states_mb": "15.0",
+    "client_memory/cifar10/224/q-localadam/saved_percent": "3.0",
+    "client_memory/cifar100/224/fp32/total_mb": "1,599.3",
+    "client_memory/cifar100/224/q-localadam/total_mb": "1,536.1",
+    "client_memory/cifar100/224/q-localadam/saved_percent": "3.9",
+    "client_memory/cifar100/32/q-localadam/saved_percent": "30.2",
 }
 
 
@@ -346,31 +359,56 @@ def test_two_tables_may_test_the_same_but_not_disagree(runs, exact, tested, tmp_
         collect(SPEC, made, files)
 
 
-def test_tests_of_equivalence_are_named_by_their_table_and_verdicts_are_counted(runs, exact, tmp_path):
-    (tmp_path / "equivalence.csv").write_text(EQUIVALENCE)
-    files = {**exact, "equivalence.one": tmp_path / "equivalence.csv", "equivalence.two": tmp_path / "other.csv"}
-    (tmp_path / "other.csv").write_text(EQUIVALENCE.replace("0.0012", "0.5"))
+def test_contrasts_are_named_by_their_table_and_metric(runs, exact, tmp_path):
+    (tmp_path / "contrasts.csv").write_text(CONTRASTS)
+    files = {**exact, "contrasts.one": tmp_path / "contrasts.csv", "contrasts.two": tmp_path / "other.csv"}
+    (tmp_path / "other.csv").write_text(CONTRASTS.replace("0.0004", "0.5"))
     numbers = found(runs({"accuracy": [50.0]}), files)
     expected = {
-        "cifar10/0.1/fp32/best/mean": "80.00",
-        "cifar10/0.1/fp32/best/verdict": "--",
-        "cifar10/0.1/fp32/best/comparisons": "--",
-        "cifar10/0.1/q-localadam/best/difference": "+0.25",
-        "cifar10/0.1/q-localadam/best/tost_ci_low": "-0.20",
-        "cifar10/0.1/q-localadam/best/tost_p_holm": "0.0012",
-        "cifar10/0.1/q-localadam/best/verdict": "equivalent",
-        "cifar10/0.1/q-localadam/best/seeds_needed": "4",
-        "cifar10/0.1/q-localadam/best/comparisons": "3",
-        "cifar10/0.1/q-localadam/final/verdict": "worse",
-        "cifar10/0.1/naive-int8/best/p": "<0.0001",
-        "cifar10/0.1/naive-int8/best/collapsed": "5",
-        "cifar10/0.1/Q-LocalAdam, 4 bits/best/seeds_needed": "--",
-        "best/equivalent": "1",
-        "best/undecided": "2",
-        "final/worse": "2",
+        "cifar10/0.1/fp32/last_third/mean": "80.00",
+        "cifar10/0.1/fp32/last_third/difference": "--",
+        "cifar10/0.1/fp32/best/mean": "82.00",
+        "cifar10/0.1/q-localadam/last_third/n": "5",
+        "cifar10/0.1/q-localadam/last_third/difference": "+0.25",
+        "cifar10/0.1/q-localadam/last_third/error": "0.30",
+        "cifar10/0.1/q-localadam/last_third/freedom": "8",
+        "cifar10/0.1/q-localadam/last_third/ci_high": "+0.87",
+        "cifar10/0.1/q-localadam/last_third/simultaneous_low": "-0.60",
+        "cifar10/0.1/q-localadam/last_third/tost_ci_low": "-0.20",
+        "cifar10/0.1/q-localadam/last_third/margin": "4.00",
+        "cifar10/0.1/q-localadam/last_third/tost_p": "0.00040",
+        "cifar10/0.1/q-localadam/last_third/wider_margin": "8.00",
+        "cifar10/0.1/q-localadam/last_third/seeds_needed": "4",
+        "cifar10/0.1/q-localadam/final/difference": "-2.50",
+        "cifar10/0.1/q-localadam/mean/baseline_mean": "75.00",
+        "cifar10/0.1/naive-int8/last_third/p": "<0.0001",
+        "cifar10/0.1/naive-int8/last_third/collapsed": "5",
+        "cifar10/0.1/Q-LocalAdam, 4 bits/last_third/seeds_needed": "--",
+        "cifar100/0.5/q-localadam/best/p": "--",
     }
-    assert {name: numbers[f"equivalence/one/{name}"].text for name in expected} == expected
-    assert numbers["equivalence/two/cifar10/0.1/q-localadam/best/tost_p_holm"].text == "0.50"
+    assert {name: numbers[f"contrasts/one/{name}"].text for name in expected} == expected
+    assert numbers["contrasts/two/cifar10/0.1/q-localadam/last_third/tost_p"].text == "0.50"
+    assert not [name for name in numbers if "verdict" in name]
+
+
+def test_registered_questions_have_an_answer_and_a_difference_on_each_data_set(runs, exact, tmp_path):
+    path = answered(tmp_path / "answers.csv")
+    numbers = found(runs({"accuracy": [50.0]}), {**exact, "registered.asked": path})
+    rows = pd.read_csv(path).set_index(["question", "dataset"])
+    for question, answer, status in (
+        ("floor-needed", "yes", "final"),
+        ("normalised-8bit", "no", "final"),
+        ("loss-scale-floor", "exploratory", "final"),
+        ("loss-scale-normalised", "open", "runs missing"),
+    ):
+        for dataset in ("cifar10", "cifar100"):
+            own = {name: numbers[f"registered/{question}/{dataset}/{name}"].text for name in ("answer", "status", "n")}
+            assert own == {"answer": answer, "status": status, "n": "0" if answer == "open" else "8"}
+            difference = rows.loc[(question, dataset), "difference"]
+            said = "--" if pd.isna(difference) else f"{difference:+.2f}"
+            assert numbers[f"registered/{question}/{dataset}/difference"].text == said
+    assert numbers["registered/floor-needed/cifar10/p"].text == "<0.0001"
+    assert numbers["registered/loss-scale-normalised/cifar10/p"].text == "--"
 
 
 def test_text_has_no_image_size(runs, exact, tmp_path):
@@ -425,7 +463,7 @@ def test_numbers_need_runs_and_every_analysis(runs, exact):
     made = runs({"accuracy": [50.0]})
     with pytest.raises(ValueError, match=r"^runs: numbers need training runs, got none$"):
         collect(SPEC, made[:0], exact)
-    with pytest.raises(ValueError, match=r"^files: 'steps' is missing; needed are memory, scaling, "):
+    with pytest.raises(ValueError, match=r"^files: 'steps' is missing; needed are memory, client_memory, scaling, "):
         collect(SPEC, made, {name: path for name, path in exact.items() if name != "steps"})
 
 

@@ -54,7 +54,9 @@ def test_the_paper_sized_memory_of_a_peer_is_not_claimed():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"arm .torchao-8bit. needs torchao: pip install -r envs/requirements\.txt"):
+    with pytest.raises(
+        ValueError, match=r"arm .torchao-8bit.: torchao is not installed: pip install 'qlocaladam\[federated\]'"
+    ):
         RunSettings(arm="torchao-8bit")
 
 

@@ -17,7 +17,9 @@ from scipy import stats
 
 from qlocaladam.cli import main
 from qlocaladam.federated import record
-from qlocaladam.paper import reference
+from qlocaladam.paper import configuration, reference
+from qlocaladam.paper.grid import AXES_OF_TRAINING
+from qlocaladam.paper.layout import Layout
 from qlocaladam.paper.reference import (
     AGREES,
     DIFFERS,
@@ -82,7 +84,7 @@ def test_collected_twice_it_has_the_same_bytes_and_no_path_of_the_machine(finish
     first, again = contents(root / "test"), contents(tmp_path / "again")
     assert first == again
     tables = {f"tables/{path.name}" for path in results.glob("tables/*.csv")}
-    assert len(tables) == 12
+    assert len(tables) == len(Layout(configuration.load([ROOT / "config.yaml"], ["scale=test"])).tables)
     assert first.keys() == {"runs.csv", "histories.csv.gz", "claims.csv", *tables}
     for name in ("claims.csv", *tables):
         assert first[name] == (results / name).read_bytes()
@@ -104,7 +106,7 @@ def test_one_row_a_run_says_what_it_was_and_what_came_out(finished, root):
     assert row["partition_sha256"] == made["partition"]["sha256"]
     assert row["dataset_sha256"] == made["dataset"]["sha256"]
     assert row["torch"] == made["versions"]["torch"]
-    assert (row["rounds"], row["width"], row["image_size"], row["flip"]) == (2, 4, 32, False)
+    assert (row["rounds"], row["width"], row["image_size"], row["flip"]) == (2, 4, 40, False)
     assert (row["data"], row["training_images"], row["test_images"]) == ("digits", 300, 100)
     assert row["seconds"] == round(pd.read_csv(folder / "timings.csv")["seconds"].sum(), 1)
 
@@ -114,7 +116,7 @@ def test_every_setting_that_decides_the_numbers_of_a_run_is_kept():
 
     elsewhere = {"arm": "optimizer", "optimizer": "options", "lr": "lr", "seed": "seed", "device": "device"}
     names = {elsewhere.get(name, name) for name in RunSettings.__dataclass_fields__}
-    assert names <= {*reference.SETTINGS, "lr", "seed", "device"}
+    assert names <= {*reference.SETTINGS, *AXES_OF_TRAINING, "lr", "seed", "device"}
 
 
 def test_every_history_comes_back_to_the_letter(root, results):
@@ -348,7 +350,7 @@ def test_text_has_no_size_of_images_and_is_compared_all_the_same(results, tmp_pa
     assert kept.loc[0, ["image_size", "stem", "flip"]].tolist() == [""] * 3
     assert verify(kept, tmp_path / "runs")["verdict"].tolist() == [IDENTICAL]
     assert verify(kept, results / "runs")["reason"].tolist() == [
-        "stem 7x7, not none, image_size 32, not none, flip False, not none"
+        "stem 7x7, not none, image_size 40, not none, flip False, not none"
     ]
 
 

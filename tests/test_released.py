@@ -7,14 +7,13 @@ Source: github.com/ved2201/Q-LocalAdam, commit 27d709d, `qlocaladam_cifar10.py`,
 import numpy as np
 import pytest
 import torch
+from backends import BACKENDS
 from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy, interpolate
 
 from qlocaladam import ARMS, QLocalAdam
-from qlocaladam.kernels import fused
 from qlocaladam.models import ResNet18
 
-BACKENDS = ["reference", pytest.param("fused", marks=pytest.mark.skipif(fused.library() is None, reason="not built"))]
 STEPS, BLOCK, LR, BETA1, BETA2, EPS = 300, 64, 1e-3, 0.9, 0.999, 1e-8
 
 LOG = {"padding": EPS, "least": 1e-4, "levels": lambda x: np.log(x + EPS)}
@@ -111,7 +110,7 @@ def test_the_arms_of_the_paper_are_the_released_ones(arm, backend, real_gradient
     optimizer = QLocalAdam(params, backend=backend, **ARMS[arm])
     model, codes = Model(CODES[arm]), CODES[arm]
     apart = total = 0
-    for step, gradients in enumerate(real_gradients, 1):
+    for step, gradients in enumerate(real_gradients[: 25 if backend == "triton" else None], 1):
         for param, grad in zip(params, gradients, strict=True):
             param.data.zero_()
             param.grad = grad

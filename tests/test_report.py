@@ -21,7 +21,9 @@ import yaml
 from docutils.core import publish_parts
 from jinja2 import Environment, StrictUndefined
 from projects import ROOT, TEST
-from test_tables import EQUIVALENCE
+from test_registered import LABELS as ALL_LABELS
+from test_registered import answered
+from test_tables import CONTRASTS
 
 from qlocaladam.paper import page
 from qlocaladam.paper.claims import COLUMNS, NOT_COMPARABLE
@@ -77,7 +79,7 @@ def cells(html: str) -> list[list[str]]:
 def test_sections_are_in_the_order_they_are_read():
     names = [page.numbered(name) for name in page.SECTIONS]
     assert names == sorted(names)
-    assert names[:2] == ["1. Claims", "2. Main results"]
+    assert names[:2] == ["01. Claims", "02. Registered questions"]
 
 
 @pytest.mark.parametrize(
@@ -89,14 +91,18 @@ def test_sections_are_in_the_order_they_are_read():
         ("tables", "lr_sensitivity", "Ablations"),
         ("tables", "controls", "Ablations"),
         ("tables", "scaling", "Precision and memory"),
+        ("tables", "client_memory", "Precision and memory"),
         ("tables", "cifar10_detailed", "Data"),
-        ("tables", "equivalence", "Beyond the paper"),
+        ("tables", "beyond", "Beyond the paper"),
+        ("tables", "registered", "Registered questions"),
+        ("figures", "registered", "Registered questions"),
         ("tables", "block_size_4bit", "Beyond the paper"),
-        ("figures", "equivalence", "Beyond the paper"),
+        ("figures", "beyond", "Beyond the paper"),
         ("figures", "convergence_cifar10", "Main results"),
         ("figures", "component_ablation", "Ablations"),
         ("figures", "optimizer_dist_c10", "Optimizer states"),
         ("figures", "quant_error", "Precision and memory"),
+        ("figures", "client_memory", "Precision and memory"),
         ("figures", "cifar100_heatmap", "Data"),
     ],
 )
@@ -119,7 +125,7 @@ def rendered(name: str, **known: object) -> str:
     template = (ROOT / "workflow/report" / name).read_text()
     environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     text = environment.from_string(template).render(snakemake=SimpleNamespace(**known))
-    links = "\n\n.. _1. Claims: javascript:app.showCategory('1. Claims')\n"  # as the report adds them
+    links = "\n\n.. _01. Claims: javascript:app.showCategory('01. Claims')\n"  # as the report adds them
     return publish_parts(text + links, writer="html", settings_overrides={"halt_level": 2})["html_body"]
 
 
@@ -145,13 +151,17 @@ def test_every_figure_has_a_caption(name):
     said = rendered("figure.rst", config={**CONFIG, "scale": "quick"}, wildcards=words, output=output)
     opening = {
         "convergence": "Accuracy on the test set",
-        "equivalence": "How far the best accuracy of each arm is",
+        "contrasts": "How far each arm of the table",
+        "registered": "Each registered question and its answer",
         "distributions": "What FP32 Adam holds",
         "precision": "How much of a value is lost",
         "heatmap": "What each client holds of CIFAR-10",
         "steps": "How far off one step of a client would be",
         "step_layers": "How far off the last step of a client would be",
         "variance": "Where the variance v of Adam lives",
+        "client_memory": "All that a client holds in a training step",
+        "model_size": "First steps of transformers of several widths",
+        "microscope": "The first round of one client",
     }[CONFIG["figures"][name]["kind"]]
     assert opening in said
     assert f"figures/{name}.pdf" in said
@@ -164,6 +174,9 @@ def test_every_table_has_a_caption(name):
     assert CONFIG["tables"][name]["caption"] in said
     trained, exact = "experiments" in CONFIG["tables"][name], CONFIG["tables"][name]["kind"] in page.EXACT
     assert ("Trained at scale" in said, "Nothing is trained" in said) == (trained, exact)
+    kind = CONFIG["tables"][name]["kind"]
+    assert ("Exploratory: intervals, and no verdicts" in said) == (kind == "contrasts")
+    assert ("committed before any run" in said) == (kind == "registered")
 
 
 # Tables.
@@ -180,37 +193,57 @@ def test_a_table_is_rounded_named_and_says_once_what_its_rows_share(main_csv):
     assert "Trained at scale quick" in html
 
 
-def test_tests_of_equivalence_show_both_statistics_and_what_was_not_tested(tmp_path):
-    (tmp_path / "equivalence.csv").write_text(EQUIVALENCE)
-    entry = {"kind": "equivalence", "caption": "Equivalence", "margin": 2, "experiments": ["beyond"]}
-    html = page.table_html({**NAMES, **entry}, tmp_path / "equivalence.csv")
+def test_contrasts_show_every_metric_and_what_was_not_tested(tmp_path):
+    (tmp_path / "contrasts.csv").write_text(CONTRASTS)
+    entry = {"kind": "contrasts", "caption": "Contrasts", "margin": 0.05, "experiments": ["beyond"]}
+    html = page.table_html({**NAMES, **entry}, tmp_path / "contrasts.csv")
     head, fp32, method, naive, *rest = cells(html)
     assert dict(zip(head, method, strict=True)) == {
         "Data set": "Digits",
         ALPHA: "0.1",
         "Arm": "Q-LocalAdam &lt;8 bits&gt;",
         "Seeds": "1-5",
-        "Accuracy": "best",
+        "Accuracy": "last_third",
         "Mean (%)": "80.25",
         "Mean of the baseline (%)": "80.00",
         "Difference (pp)": "+0.25",
         "95 % interval": "-0.37 to +0.87",
+        "Simultaneous interval": "-0.60 to +1.10",
         "90 % interval": "-0.20 to +0.70",
-        "p (equivalence)": "0.00040",
-        "p (equivalence, corrected)": "0.0012",
+        "Variance": "pooled",
         "p (difference)": "0.30",
-        "p (difference, corrected)": "0.60",
-        "Verdict": "equivalent",
+        "p (equivalence)": "0.00040",
+        "p (equivalence, wider margin)": "&lt;0.0001",
         "Seeds needed": "4",
         "Runs": "5",
         "Runs collapsed": "0",
         "Why nothing was tested": "",
     }
-    assert fp32[head.index("Verdict")] == ""
-    assert naive[head.index("p (difference, corrected)")] == "&lt;0.0001"
-    assert [row[head.index("Accuracy")] for row in rest] == ["best"] * 3 + ["final"] * 6
+    assert fp32[head.index("Difference (pp)")] == ""
+    assert (naive[head.index("p (difference)")], naive[head.index("Variance")]) == ("&lt;0.0001", "paired")
+    named = [row[head.index("Accuracy")] for row in rest]
+    assert named == ["last_third"] * 3 + ["best"] * 6 + ["final"] * 6 + ["mean"] * 6
     assert rest[2][-1] == "one seed: nothing to test"
-    assert "a margin of 2 points" in html
+    assert "a margin of 5 % of the baseline, and of twice that" in html
+    assert "Exploratory: intervals, and no verdicts" in html
+
+
+def test_answers_show_every_question_and_what_it_rests_on(tmp_path):
+    path = answered(tmp_path / "answers.csv")
+    entry = {"kind": "registered", "caption": "Answers", "experiments": ["registered"], "labels": ALL_LABELS}
+    html = page.table_html({**NAMES, **entry}, path)
+    head, *rows = cells(html)
+    assert len(rows) == 14
+    first = dict(zip(head, rows[0], strict=True))
+    assert first["Question"] == "Without its floor, is the method below FP32?"
+    assert (first["Answer"], first["Status"], first["Seeds"]) == ("yes", "final", "8")
+    assert [row[head.index("Answer")] for row in rows[::2]] == [
+        *("yes", "yes", "no", "exploratory", "open", "exploratory", "exploratory"),
+    ]
+    missing = dict(zip(head, rows[8], strict=True))
+    assert (missing["Status"], missing["Difference (pp)"], missing["p"]) == ("runs missing", "", "")
+    assert missing["Why there is no test"] == "runs of either arm are missing"
+    assert "committed before any run with its seeds existed" in html
 
 
 def test_a_table_carries_its_csv_and_needs_no_other_file(main_csv):
@@ -475,7 +508,7 @@ def test_it_shows_the_ledger_and_its_filters_without_an_error(finished, report, 
     verdicts = Counter(claims["verdict"])
     verdict, count = verdicts.most_common()[-1]
     browser.open(report.as_uri())
-    browser.click("1. Claims")
+    browser.click("01. Claims")
     browser.click("Ledger of claims")
     shown = "[...document.querySelectorAll('#claims tbody tr')].filter(row => !row.hidden).length"
     browser.wait("document.readyState === 'complete' && document.forms.length", inside=True)
@@ -494,7 +527,7 @@ def test_it_shows_figures_tables_times_and_the_configuration_without_an_error(re
     browser.open(report.as_uri())
     assert browser.wait("document.querySelector('h1.title').textContent") == "Q-LocalAdam, rebuilt at scale test"
     assert '"rounds": 2' in browser.run("document.querySelector('details pre').textContent")
-    browser.click("2. Main results")
+    browser.click("03. Main results")
     browser.click("Figure convergence_cifar10")
     assert browser.wait("document.querySelector('#app > div > div img')?.naturalWidth") == 1400
     browser.click("Table main")

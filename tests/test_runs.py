@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,8 @@ from test_figures import spec as figure_spec
 from test_tables import MEMORY
 
 from qlocaladam.cli import main
-from qlocaladam.paper.runs import GRID, collapsed, place, read_histories, read_runs
+from qlocaladam.paper.grid import GRID, place, run_name, short_name
+from qlocaladam.paper.runs import collapsed, read_histories, read_runs
 
 
 @pytest.fixture
@@ -28,8 +30,20 @@ def test_a_folder_says_where_a_run_stands():
         "arm": "q-localadam",
         "block_size": 128,
         "lr": 1e-5,
+        "loss_scale": 1.0,
+        "clients": 10,
+        "clients_per_round": 5,
+        "states": "reset",
         "seed": 4294967295,
     }
+
+
+def test_a_folder_names_what_is_not_as_in_the_paper():
+    name = "dataset~cifar10/alpha~iid/arm~fp32/block_size~64/lr~0.001/loss_scale~0.0001/clients~5/states~persist/seed~1"
+    at = place(Path("results/runs") / name)
+    assert (at["loss_scale"], at["clients"], at["clients_per_round"], at["states"]) == (1e-4, 5, 5, "persist")
+    assert run_name(at) == name
+    assert short_name(at) == "cifar10/iid/fp32/64/0.001/loss_scale=0.0001/clients=5/states=persist/1"
 
 
 @pytest.mark.parametrize(
@@ -38,11 +52,14 @@ def test_a_folder_says_where_a_run_stands():
         "results",
         "alpha~1.0/dataset~cifar10/arm~fp32/block_size~64/lr~0.001/seed~42",
         "dataset~cifar10/alpha~1.0/arm~fp32/block_size~64/lr~0.001/seed~42/summary.json",
+        "dataset~cifar10/alpha~1.0/arm~fp32/block_size~64/lr~0.001/loss_scale~1.0/seed~42",
+        "dataset~cifar10/alpha~1.0/arm~fp32/block_size~64/lr~0.001/clients~5/loss_scale~0.1/seed~42",
     ],
 )
 def test_another_folder_is_refused(folder):
-    message = r"a run's folder ends in dataset~\.\.\./alpha~\.\.\./arm~\.\.\./block_size~\.\.\./lr~\.\.\./seed~\.\.\.$"
-    with pytest.raises(ValueError, match=f"^{folder}: {message}"):
+    usual = "/".join(f"{name}~..." for name in ("dataset", "alpha", "arm", "block_size", "lr", "seed"))
+    message = re.escape(f"{folder}: a run's folder ends in {usual}, with loss_scale")
+    with pytest.raises(ValueError, match=f"^{message}"):
         place(Path(folder))
 
 
@@ -56,10 +73,16 @@ def test_one_row_a_run_in_the_order_given(runs):
         "arm": "naive-int8",
         "block_size": 64,
         "lr": 0.001,
+        "loss_scale": 1.0,
+        "clients": 10,
+        "clients_per_round": 5,
+        "states": "reset",
         "seed": 42,
         "best": 85.5,
         "best_round": 2,
         "final": 80.25,
+        "last_third": 80.25,
+        "mean": (10 + 85.5 + 80.25) / 3,
         "diverged": False,
         "rounds": 3,
         "parameters": 1000,
@@ -69,12 +92,10 @@ def test_one_row_a_run_in_the_order_given(runs):
         "classes": 10,
         "training_images": 100,
         "test_images": 50,
-        "clients_per_round": 20,
         "epochs": 20,
         "batch_size": 20,
         "width": 20,
         "image_size": 20,
-        "clients": 10,
     }
     assert found["classes"].tolist() == [10, 100]
 
@@ -124,14 +145,15 @@ def test_of_two_classes_twice_guessing_would_be_perfect(runs):
 def test_histories_are_every_round_of_every_run(runs):
     found = runs({"accuracy": [10.0, 20.0]}, {"accuracy": [30.0], "seed": 7, "alpha": "iid"})
     rounds = read_histories(found)
-    shown = ["round", "accuracy", "test_loss", "train_loss", "images", "clients", "finite_clients"]
+    shown = ["round", "accuracy", "test_loss", "train_loss", "images", "participants", "finite_clients"]
     assert rounds.columns.tolist() == [*GRID, *shown]
     assert rounds[["alpha", "seed", "round", "accuracy"]].to_numpy().tolist() == [
         ["0.1", 42, 1, 10.0],
         ["0.1", 42, 2, 20.0],
         ["iid", 7, 1, 30.0],
     ]
-    assert rounds["clients"].tolist() == ["0 3"] * 3
+    assert rounds["participants"].tolist() == ["0 3"] * 3
+    assert rounds["clients"].tolist() == [10] * 3
 
 
 def test_a_history_that_was_changed_is_refused(runs):

@@ -12,13 +12,15 @@ import pytest
 import yaml
 from projects import ROOT, RUN, TEST, mistake
 
+from qlocaladam.paper import grid
+
 
 @pytest.mark.parametrize("scale", ["test", "quick", "small", "paper"])
 def test_a_dry_run_shows_the_41_runs_of_the_paper_at_every_scale(project, scale):
     planned = project.planned("--config", f"scale={scale}")
     assert planned["training_run"] == 41
-    assert planned["table"] == 12
-    assert planned["figure"] == 10
+    assert planned["table"] == 15
+    assert planned["figure"] == 11
 
 
 def test_control_arms_are_one_key_away(project):
@@ -28,12 +30,34 @@ def test_control_arms_are_one_key_away(project):
 def test_what_goes_beyond_the_paper_is_one_key_away(project):
     planned = project.planned("--config", "beyond=true")
     assert planned["training_run"] == 41 + 203
-    assert planned["equivalence"] == 2
+    assert planned["contrasts"] == 2
     assert planned["significance"] == 1
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
     for part in ("table", "figure"):
-        on = [entry for entry in config[f"{part}s"].values() if entry.get("group") != "controls"]
+        on = [entry for entry in config[f"{part}s"].values() if entry.get("group") in (None, "beyond")]
         assert planned[part] == len(on)
+
+
+@pytest.mark.parametrize(
+    ("group", "runs", "contrasts", "answers"), [("mechanism", None, 5, 0), ("registered", 144, 0, 1)]
+)
+def test_other_groups_are_one_key_away(project, group, runs, contrasts, answers):
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    both = grid.unique(grid.expand({**config, group: True}))
+    assert runs is None or len(both) == 41 + runs, "nine arms and loss scales, two data sets, eight seeds"
+    planned = project.planned("--config", f"{group}=true")
+    assert planned["training_run"] == len(both) > 41
+    assert (planned.get("contrasts", 0), planned.get("answers", 0)) == (contrasts, answers)
+    for part in ("table", "figure"):
+        assert planned[part] == len([e for e in config[f"{part}s"].values() if e.get("group") in (None, group)])
+
+
+def test_a_question_that_asks_for_an_unknown_arm_is_named_before_any_job(project):
+    path = project.folder / "paper/registered.yaml"
+    path.write_text(path.read_text().replace("arm: no-floor", "arm: no-flor"))
+    output = project.snakemake(ok=False)
+    assert "config.yaml: tables.registered shows paper/registered.yaml, whose floor-needed: arm is 'no-flor'" in output
+    assert "to do" not in output
 
 
 @pytest.mark.parametrize(
@@ -63,7 +87,7 @@ def test_everything_is_there_at_the_end(finished):
 def test_every_job_leaves_a_benchmark(finished):
     folder = finished.folder / "results/test/benchmarks"
     assert len(list(folder.glob("runs/**/*.tsv"))) == 41
-    assert len(list(folder.glob("tables/*.tsv"))) == 12
+    assert len(list(folder.glob("tables/*.tsv"))) == 15
 
 
 @pytest.mark.parametrize(
@@ -85,7 +109,7 @@ def test_how_a_table_looks_is_not_what_it_was_trained_on(copy):
     assert copy.planned("tables", *TEST) == {"table": 1, "tables": 1}
     tables = copy.folder / "src/qlocaladam/paper/tables.py"
     tables.write_text(tables.read_text() + "\n# another look\n")
-    assert copy.planned("tables", *TEST) == {"table": 12, "tables": 1}
+    assert copy.planned("tables", *TEST) == {"table": 15, "tables": 1}
 
 
 def test_one_more_experiment_trains_one_run(copy):
@@ -103,8 +127,7 @@ def test_another_learning_rate_of_an_arm_trains_that_arm_and_makes_what_shows_it
     assert runs == [("naive-int8", "0.01")] * 7
     tables = set(re.findall(r"output: paper/generated/test/tables/(\S+)\.tex", said))
     figures = set(re.findall(r"output: figures/test/(\S+)\.pdf", said))
-    # The arms' lr is part of what the memory rule and captions are told; only tables of memory may follow from that.
-    assert {"main", "multiseed"} <= tables
+    assert tables == {"main", "multiseed"}
     assert figures == {"convergence_cifar10", "convergence_cifar100"}
 
 
@@ -127,7 +150,7 @@ def copied(finished, project):
 def test_results_of_another_machine_are_shown_and_not_trained_again(copied):
     planned = copied.planned("tables", "figures", "numbers", "analysis", "claims", "pages", "paper", *TEST)
     assert not planned.keys() & {"training_run", "partition", "prepare", "distributions"}
-    assert (planned["table"], planned["figure"], planned["collect_numbers"]) == (12, 10, 1)
+    assert (planned["table"], planned["figure"], planned["collect_numbers"]) == (15, 11, 1)
 
 
 def test_without_training_missing_runs_are_named_and_tables_have_gaps_in_their_place(copied):
@@ -205,14 +228,14 @@ def test_without_training_missing_runs_are_named_and_tables_have_gaps_in_their_p
             "figures.block_size.panels[1].hue is 'x'; accepted",
         ),
         (
-            mistake("tables", "equivalence", "margin", value=0),
-            "tables.equivalence.margin is 0; accepted: percentage points above 0",
+            mistake("tables", "beyond", "margin", value=0),
+            "tables.beyond.margin is 0; accepted: a share of the baseline between 0 and 1",
         ),
         (
-            mistake("figures", "equivalence", "table", value="main"),
-            "figures, equivalence: table is 'main'; accepted: equivalence, equivalence_elsewhere",
+            mistake("figures", "beyond", "table", value="main"),
+            "figures, beyond: table is 'main'; accepted: beyond, beyond_elsewhere",
         ),
-        (lambda config: config["tables"]["equivalence"].pop("margin"), "tables.equivalence lacks the key 'margin'"),
+        (lambda config: config["tables"]["beyond"].pop("margin"), "tables.beyond lacks the key 'margin'"),
         (lambda config: config["tables"]["main"].pop("rows"), "tables.main lacks the key 'rows'"),
         (lambda config: config.pop("defaults"), "the file lacks the key 'defaults'"),
     ],

@@ -59,9 +59,6 @@ def main(begin: str, out: str, until: str, arguments: Sequence[str]) -> None:
     import torch  # noqa: F401
 
     watch.lap("import torch")
-    import qlocaladam.vision
-
-    watch.lap("import torchvision")
     import qlocaladam.federated.experiment  # noqa: F401
     from qlocaladam import cli
 

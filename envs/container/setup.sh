@@ -4,6 +4,6 @@ set -eu
 cd "$(dirname "$0")/../.."
 apt-get update -qq
 apt-get install -qq -y --no-install-recommends gcc libc6-dev make git
-python -m pip install --no-cache-dir -r envs/requirements.txt setuptools==84.2.1
+python -m pip install --no-cache-dir -r envs/requirements.txt setuptools
 python -m pip install --no-cache-dir --no-build-isolation --no-deps .
 rm -rf /var/lib/apt/lists/*

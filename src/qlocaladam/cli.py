@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from qlocaladam.extras import EXTRA_OF, how_to_install
 from qlocaladam.files import write_whole
+from qlocaladam.project import project_file
 
-# torch and torchvision are imported by the command that needs them, so that --help and mistakes answer at once.
+# torch and what comes with extras are imported by the command that needs them, so that --help and mistakes are fast.
 
 
 def _memory(arguments: argparse.Namespace) -> None:
@@ -117,6 +119,12 @@ def _analyse_memory(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"memory.csv": footprint.memory(arguments.arms, known)}
 
 
+def _analyse_client_memory(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis.client_memory import client_memory
+
+    return {"client_memory.csv": client_memory(arguments.arms, arguments.block_size)}
+
+
 def _analyse_scaling(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import footprint
 
@@ -158,15 +166,23 @@ def _analyse_significance(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"significance.csv": significance.compare(read_runs(arguments.runs, arguments.asked))}
 
 
-def _analyse_equivalence(arguments: argparse.Namespace) -> dict[str, Any]:
-    from qlocaladam.analysis import equivalence
+def _analyse_contrasts(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import contrasts
     from qlocaladam.paper.runs import read_runs
 
     runs = read_runs(arguments.runs, arguments.asked)
     return {
-        "equivalence.csv": equivalence.compare(runs, arguments.margin, arguments.baseline),
-        "differences.csv": equivalence.differences(runs, arguments.baseline),
+        "contrasts.csv": contrasts.compare(runs, arguments.margin, arguments.baseline),
+        "differences.csv": contrasts.differences(runs, arguments.baseline),
     }
+
+
+def _analyse_registered(arguments: argparse.Namespace) -> dict[str, Any]:
+    from qlocaladam.analysis import registered
+    from qlocaladam.paper.runs import read_runs
+
+    runs = read_runs(arguments.runs, arguments.asked)
+    return {"answers.csv": registered.answers(registered.load(arguments.questions), runs, arguments.scale)}
 
 
 def _analyse_distributions(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -201,6 +217,29 @@ def _analyse_variance(arguments: argparse.Namespace) -> dict[str, Any]:
     partition = load_partition(arguments.partition)
     table, found = variance.analyse(_settings(arguments), _subset(arguments), partition)
     return {"variance.csv": table, "summary.json": found}
+
+
+def _analyse_model_size(arguments: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    from qlocaladam.analysis import model_size
+
+    sizes = (arguments.widths, arguments.steps)
+    table, found = model_size.analyse(_settings(arguments), _subset(arguments), arguments.arms, *sizes)
+    return {"model_size.csv": table, "summary.json": found}
+
+
+def _analyse_microscope(arguments: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    from qlocaladam.analysis import microscope
+
+    table, by_step, found = microscope.analyse(
+        _settings(arguments), _subset(arguments), arguments.arms, arguments.steps
+    )
+    return {"microscope.csv": table, "microscope_by_step.csv": by_step, "summary.json": found}
 
 
 def _table(arguments: argparse.Namespace) -> None:
@@ -263,6 +302,12 @@ def _page_of_table(page: Any, arguments: argparse.Namespace) -> Any:
 
 def _page_of_ledger(page: Any, arguments: argparse.Namespace) -> Any:
     return page.ledger_html(page.read_claims(arguments.claims), arguments.scale)
+
+
+def _page_of_released(page: Any, arguments: argparse.Namespace) -> Any:
+    from qlocaladam.paper import released
+
+    return released.markdown(arguments.source, arguments.labels)
 
 
 def _page_of_results(page: Any, arguments: argparse.Namespace) -> Any:
@@ -404,6 +449,10 @@ def _add_client_arguments(parser: argparse.ArgumentParser) -> None:
         ("batch-size", "default: 64"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    parser.add_argument("--loss-scale", type=float, metavar="N", help="what clients multiply the loss by (default: 1)")
+    parser.add_argument(
+        "--states", metavar="S", help="of a client's optimizer: reset every round (default), or persist between rounds"
+    )
 
 
 def _memory_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
@@ -455,7 +504,8 @@ def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
     parser.add_argument(
         "--arm",
         metavar="ARM",
-        help="fp32, q-localadam (default), naive-int8, momentum-only, variance-only, dynamic-8bit",
+        help="fp32, q-localadam (default), naive-int8, momentum-only, variance-only, dynamic-8bit, normalised, "
+        "normalised-4bit, torchao-8bit, torchao-4bit",
     )
     parser.add_argument(
         "--option",
@@ -479,15 +529,22 @@ def _train_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
 
 ANALYSES = {
     "memory": (_analyse_memory, "bytes of optimizer state of the paper's models -> memory.csv"),
+    "client-memory": (_analyse_client_memory, "all that a client of the paper's models holds -> client_memory.csv"),
     "scaling": (_analyse_scaling, "optimizer memory against model size -> scaling.csv"),
     "precision": (_analyse_precision, "error against magnitude of every code -> precision*.csv"),
     "heterogeneity": (_analyse_heterogeneity, "the paper's partitions, full size -> clients.csv, heterogeneity.csv"),
     "participation": (_analyse_participation, "client sampling and local steps -> sampling.json, steps.csv"),
     "significance": (_analyse_significance, "tests over seeds against FP32 -> significance.csv"),
-    "equivalence": (_analyse_equivalence, "tests of equivalence to an arm -> equivalence.csv, differences.csv"),
+    "contrasts": (_analyse_contrasts, "how far arms are from one of them -> contrasts.csv, differences.csv"),
+    "registered": (_analyse_registered, "answers to the registered questions -> answers.csv"),
     "distributions": (_analyse_distributions, "optimizer states after 50 steps of FP32 Adam -> five files"),
     "steps": (_analyse_steps, "what each arm does to single steps of a client -> steps*.csv, summary.json"),
     "variance": (_analyse_variance, "the variance of clients by round and layer -> variance.csv, summary.json"),
+    "model-size": (
+        _analyse_model_size,
+        "first steps of transformers, by their width -> model_size.csv, summary.json",
+    ),
+    "microscope": (_analyse_microscope, "every step of one client with each arm -> microscope*.csv, summary.json"),
 }
 
 
@@ -500,16 +557,38 @@ def _analyse_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
         if name == "memory":
             _add_arms_argument(kind)
             kind.add_argument("--wanted", type=_place, nargs="+", required=True, metavar="DATASET:ARM:BLOCK_SIZE")
+        elif name == "client-memory":
+            _add_arms_argument(kind)
+            kind.add_argument(
+                "--block-size", type=int, default=64, metavar="N", help="where an arm has none (default: 64)"
+            )
         elif name == "participation":
             kind.add_argument("--clients", type=Path, required=True, metavar="FILE", help="clients.csv")
-        elif name in ("significance", "equivalence"):
-            kind.add_argument("--runs", type=Path, nargs="+", required=True, metavar="FOLDER", help="of training runs")
+        elif name in ("significance", "contrasts", "registered"):
+            some = "*" if name == "registered" else "+"  # questions without runs are open, and shown
+            kind.add_argument("--runs", type=Path, nargs=some, required=True, metavar="FOLDER", help="of training runs")
             kind.add_argument("--asked", type=json.loads, metavar="JSON", help="what a configuration asks of them")
-            if name == "equivalence":
-                kind.add_argument("--margin", type=float, default=2, metavar="N", help="percentage points (default: 2)")
+            if name == "contrasts":
+                kind.add_argument(
+                    "--margin", type=float, default=0.05, metavar="N", help="share of the baseline (default: 0.05)"
+                )
                 kind.add_argument("--baseline", default="fp32", metavar="ARM", help="compared with (default: fp32)")
+            if name == "registered":
+                kind.add_argument("--questions", type=Path, required=True, metavar="FILE", help="registered.yaml")
+                kind.add_argument("--scale", required=True, metavar="NAME", help="that the runs were made at")
         elif name == "distributions":
             _add_data_arguments(kind, required=True)
+            _add_model_arguments(kind)
+        elif name in ("model-size", "microscope"):
+            _add_data_arguments(kind, required=True)
+            _add_arms_argument(kind)
+            kind.add_argument("--batch-size", type=int, metavar="N", help="default: 64")
+            if name == "model-size":
+                kind.add_argument("--widths", type=_widths, default=(48, 128, 256, 512), metavar="N,N,...")
+                kind.add_argument("--steps", type=int, default=20, metavar="N", help="default: 20")
+            else:
+                kind.add_argument("--epochs", type=int, metavar="N", help="local epochs (default: 2)")
+                kind.add_argument("--steps", type=int, metavar="N", help="at most so many (default: all of a round)")
             _add_model_arguments(kind)
         elif name in ("steps", "variance"):
             _add_data_arguments(kind, required=True)
@@ -533,6 +612,12 @@ def _place(text: str) -> tuple[str, str, int]:
     if len(parts) != 3 or not parts[2].isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form DATASET:ARM:BLOCK_SIZE")
     return parts[0], parts[1], int(parts[2])
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    if not all(word.isdecimal() for word in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form 48,128,256")
+    return tuple(map(int, text.split(",")))
 
 
 def _pair(text: str) -> tuple[str, Path]:
@@ -600,7 +685,7 @@ def _claims_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Names
     parser.add_argument(
         "--published",
         type=Path,
-        default=Path("paper/published.yaml"),
+        default=Path(project_file("paper/published.yaml")),
         metavar="FILE",
         help="what the paper prints (default: paper/published.yaml)",
     )
@@ -622,11 +707,18 @@ def _page_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespa
     for name, function, text in (
         ("table", _page_of_table, "a table as HTML"),
         ("ledger", _page_of_ledger, "the ledger of claims as HTML, with filters"),
+        ("released", _page_of_released, "printed, released and rebuilt, line by line, as Markdown"),
         ("results", _page_of_results, "everything in short as Markdown, with pictures"),
     ):
         kind = kinds.add_parser(name, help=text, description=text)
         kind.set_defaults(page=function)
         kind.add_argument("--out", "-o", type=Path, required=True, metavar="FILE", help="the file to write")
+        if name == "released":
+            kind.add_argument("--source", type=Path, required=True, metavar="FILE.yaml")
+            kind.add_argument(
+                "--labels", type=json.loads, required=True, metavar="JSON", help="of arms, by their names"
+            )
+            continue
         if name != "ledger":
             _add_spec_argument(kind)
         if name == "table":
@@ -655,7 +747,12 @@ def _check_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
 
 def _add_configuration_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--configfile", type=Path, nargs="+", default=[Path("config.yaml")], metavar="FILE", help="default: config.yaml"
+        "--configfile",
+        type=Path,
+        nargs="*",
+        default=[Path(project_file("config.yaml"))],
+        metavar="FILE",
+        help="default: config.yaml",
     )
     parser.add_argument(
         "--config", nargs="+", default=[], metavar="KEY=VALUE", help="on top of it, as for snakemake: scale=test"
@@ -679,7 +776,7 @@ def _reference_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Na
     verify.add_argument(
         "--reference",
         type=Path,
-        default=Path("paper/reference"),
+        default=Path(project_file("paper/reference")),
         metavar="FOLDER",
         help="of all references (default: paper/reference)",
     )
@@ -801,6 +898,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("partition needs either --data or --labels-of")
     try:
         arguments.run(arguments)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA_OF:
+            raise
+        parser.exit(1, f"qlocaladam: {how_to_install(error.name or '')}\n")
     except (ValueError, FileNotFoundError) as error:
         parser.exit(2, f"qlocaladam: {error}\n")
     except OSError as error:

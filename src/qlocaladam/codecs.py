@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -66,7 +65,32 @@ def uniform_noise(key: int, first: int, count: int, device: torch.device | None 
 
     Of 16 bits: with so few, a whole level plus such a number is exact, and a level that is exact stays what it is.
     """
-    return (noise_bits(key, first, count, device) >> 16 & 0xFFFF).to(torch.float32).mul_(2.0**-16)
+    return _fractions(noise_bits(key, first, count, device))
+
+
+def _fractions(noise: Tensor) -> Tensor:
+    return (noise >> 16 & 0xFFFF).to(torch.float32).mul_(2.0**-16)
+
+
+def noise_of_rows(keys: Tensor, block: Tensor, size: int) -> Tensor:
+    """As `noise_bits` of each row: all positions of one block, of the stream that its key names."""
+    position = block[:, None] * size + torch.arange(size, device=block.device)
+    of_run = mix((position // NOISE_LANES * 0x85EBCA6B + (keys ^ 0x5BD1E995)[:, None]) & 0xFFFFFFFF)
+    of_lane = mix((position % NOISE_LANES * 0x9E3779B9 + keys[:, None]) & 0xFFFFFFFF)
+    return (of_run.to(torch.int32) + of_lane.to(torch.int32)).view(-1)
+
+
+class Rows(NamedTuple):
+    """The blocks of several tensors, one a row, a short one filled up with copies of its last value."""
+
+    block: Tensor
+    """Which block of its tensor a row is."""
+    short: Tensor | None
+    """Which rows were filled up; None if none was."""
+    lone: tuple[int, ...]
+    """How long the last rows are, each of which is a whole tensor, where that decides the last bit: see LogCodec."""
+    filled: Tensor
+    """Which place each place is a copy of: itself, or the last value of a row that was filled up."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +157,47 @@ class Codec(ABC):
         """Encode a tensor of any shape. Stochastic rounding draws from the stream `key` at position `first` on."""
         flat = values.detach().to(torch.float32).reshape(-1)
         blocks = self._in_blocks(flat)
-        low, high = torch.aminmax(blocks, dim=1, keepdim=True)  # NaN wins, and infinity is an end
-        usable = low.isfinite() & high.isfinite() if self.signed else high.isfinite() & (low >= 0)
-        ranges = self._range(low, high).masked_fill_(~usable, torch.nan)
+        ranges = self._ranges_of(blocks)
         if self.pad_blocks and flat.numel() % self.block_size:
             self._include_padding(ranges[-1])
-        levels = self._levels(blocks, ranges).reshape(-1)[: flat.numel()].nan_to_num_(nan=0.0)
+        levels = self._levels(blocks, ranges).reshape(-1)[: flat.numel()]
+        noise = None
         if self.rounding == "stochastic":
-            levels += uniform_noise(key, first, flat.numel(), flat.device)
+            noise = noise_bits(key, first, flat.numel(), flat.device)
+        codes = self._rounded(levels, noise)
+        return Encoded(codes if self.bits == 8 else packed(codes), ranges)
+
+    def encode_rows(self, blocks: Tensor, rows: Rows, keys: Tensor | None) -> Encoded:
+        """As `encode` of each of several tensors, one block a row, with a code for every value of a row.
+
+        `keys`: the stream of each row, for stochastic rounding.
+        """
+        ranges = self._ranges_of(blocks)
+        if self.pad_blocks and rows.short is not None:
+            padded = ranges.clone()
+            self._include_padding(padded.T)
+            ranges = torch.where(rows.short[:, None], padded, ranges)
+        noise = None if keys is None else noise_of_rows(keys, rows.block, self.block_size)
+        return Encoded(self._rounded(self._levels(blocks, ranges).reshape(-1), noise), ranges)
+
+    def decode_rows(self, encoded: Encoded, rows: Rows) -> Tensor:
+        """The flat values of several tensors, one block a row, of a code for every value of a row."""
+        values = self._values(encoded.codes.view(-1, self.block_size), encoded.ranges, rows.lone).reshape(-1)
+        return values[rows.filled] if rows.lone else values
+
+    def _ranges_of(self, blocks: Tensor) -> Tensor:
+        low, high = torch.aminmax(blocks, dim=1, keepdim=True)  # NaN wins, and infinity is an end
+        usable = low.isfinite() & high.isfinite() if self.signed else high.isfinite() & (low >= 0)
+        return self._range(low, high).masked_fill_(~usable, torch.nan)
+
+    def _rounded(self, levels: Tensor, noise: Tensor | None) -> Tensor:
+        """Codes of levels, which are overwritten; `noise` is for stochastic rounding."""
+        levels.nan_to_num_(nan=0.0)
+        if noise is not None:
+            levels += _fractions(noise)
         elif self.rounding == "nearest":
             levels += 0.5
-        codes = levels.clamp_(0, self.top).to(torch.uint8)
-        return Encoded(codes if self.bits == 8 else _packed(codes), ranges)
+        return levels.clamp_(0, self.top).to(torch.uint8)
 
     def decode(self, encoded: Encoded, numel: int | None = None) -> Tensor:
         """The values as a flat float32 tensor in logical order.
@@ -153,7 +206,7 @@ class Codec(ABC):
         """
         codes, ranges = encoded
         if self.bits == 4:
-            codes = _unpacked(codes)[:numel]
+            codes = unpacked(codes)[:numel]
         return self._values(self._in_blocks(codes), ranges).reshape(-1)[: codes.numel()]
 
     def _in_blocks(self, flat: Tensor) -> Tensor:
@@ -180,17 +233,17 @@ class Codec(ABC):
         """Where each value falls, as a real number in [0, top] and only ever rounding error outside of it."""
 
     @abstractmethod
-    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
-        """What each code stands for."""
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
+        """What each code stands for. `lone`: as in `Rows`."""
 
 
-def _packed(codes: Tensor) -> Tensor:
+def packed(codes: Tensor) -> Tensor:
     """Two codes to a byte; a last one alone leaves the upper half 0."""
     low, high = codes[::2], codes[1::2]
     return low | torch.nn.functional.pad(high << 4, (0, len(low) - len(high)))
 
 
-def _unpacked(codes: Tensor) -> Tensor:
+def unpacked(codes: Tensor) -> Tensor:
     return torch.stack((codes & 15, codes >> 4), 1).reshape(-1)
 
 
@@ -220,7 +273,7 @@ class LinearCodec(Codec):
         scale, low, span = self._scaled(ranges)
         return (blocks * scale).sub_(low).mul_(self._per_level(span))
 
-    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
         scale, low, span = self._scaled(ranges)
         step = span / self.top * (1 + 2.0**-21)  # rounded up, so that the last code reaches the maximum
         highest = torch.maximum(ranges[:, 1:], ranges[:, :1] + self.least_range)
@@ -252,7 +305,7 @@ class NormalisedCodec(Codec):
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         return (blocks * self._per_level(2 * ranges)).add_(self.top // 2)
 
-    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
         return codes.to(torch.float32).sub_(self.top // 2).mul_(ranges / (self.top // 2))
 
 
@@ -298,17 +351,21 @@ class LogCodec(Codec):
         # torch's logarithm of one number can differ in the last bit from that of many.
         return levels.masked_fill_(blocks == torch.where((span > 0) & full, ranges[:, 1:], torch.nan), self.top)
 
-    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
         low, span, full = self._log_range(ranges)
         # Beyond rounding error, so that clamping makes the ends exact.
         hair = 2.0**-19 + 2.0**-22 * torch.maximum(low.abs(), (low + span).abs())
-        values = (codes * ((span + 2 * hair) / self.top)).add_(low - hair).exp2_().sub_(self.offset)
+        values = (codes * ((span + 2 * hair) / self.top)).add_(low - hair)
+        values[: len(values) - len(lone)].exp2_()
+        # On a CPU torch's power of the last few values of a tensor can differ in the last bit from that of others.
+        for row, length in zip(values[len(values) - len(lone) :], lone, strict=True):
+            row[:length].exp2_()
+        values.sub_(self.offset)
         minimum, maximum = ranges.chunk(2, 1)
         return values.clamp_(minimum, maximum.masked_fill(~full, torch.inf))
 
 
-@cache
-def dynamic_values(signed: bool) -> np.ndarray:
+def _dynamic_values(signed: bool) -> np.ndarray:
     """The 256 values of the 8-bit dynamic code of Dettmers et al., in order.
 
     The decades 1e-6 to 1 hold twice as many values each as the one below it: the centres of equal parts of
@@ -323,9 +380,13 @@ def dynamic_values(signed: bool) -> np.ndarray:
     return np.sort(np.concatenate((negative, positive, np.array([0.0, 1.0], np.float32))))
 
 
+DYNAMIC_VALUES = {signed: _dynamic_values(signed) for signed in (True, False)}
+"""By whether one of the 8 bits is a sign."""
+
+
 def dynamic_map(signed: bool, device: torch.device | None = None) -> Tensor:
-    """`dynamic_values` as a tensor, which is never kept: it may be of a mode that ends."""
-    return torch.from_numpy(dynamic_values(signed)).to(device)
+    """`DYNAMIC_VALUES` as a tensor, which is never kept: it may be of a mode that ends."""
+    return torch.from_numpy(DYNAMIC_VALUES[signed]).to(device)
 
 
 @dataclass(frozen=True)
@@ -354,7 +415,7 @@ class DynamicCodec(Codec):
         fraction = (relative - values[below]) / (values[below + 1] - values[below])
         return below + fraction.clamp_(0, 1)
 
-    def _values(self, codes: Tensor, ranges: Tensor) -> Tensor:
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
         return dynamic_map(self.signed, codes.device)[codes.int()] * ranges
 
 

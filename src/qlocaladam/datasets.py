@@ -30,6 +30,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qlocaladam.extras import how_to_install
 from qlocaladam.files import write_whole
 from qlocaladam.keys import stream_key
 
@@ -514,9 +515,7 @@ def _read_digits() -> tuple[Images, Labels]:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
-        raise DataUnavailable(
-            f"digits come with scikit-learn, which is not there ({error}): pip install scikit-learn"
-        ) from error
+        raise DataUnavailable(f"digits come with scikit-learn ({error}): {how_to_install('sklearn')}") from error
     bunch = load_digits()
     levels, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.uint8)
     found = hashlib.sha256(levels.tobytes() + labels.tobytes()).hexdigest()

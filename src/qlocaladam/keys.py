@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,9 +17,18 @@ def mix(x: Int) -> Int:
     return x ^ (x >> 16)
 
 
-def stream_key(*names: int) -> int:
-    """A 32-bit key of its own for each sequence of names, such as (seed, step, tensor, state)."""
-    key = 0
+@overload
+def stream_key(*names: int) -> int: ...  # type: ignore[overload-overlap]
+@overload
+def stream_key(*names: int | Tensor) -> Tensor: ...
+
+
+def stream_key(*names: Any) -> Any:
+    """A 32-bit key of its own for each sequence of names, such as (seed, step, tensor, state).
+
+    A name that is a tensor of int64 stands for many, and so does the result.
+    """
+    key: Any = 0
     for name in names:
         key = mix((key + 0x9E3779B9 ^ name) & 0xFFFFFFFF)
     return key

@@ -1,4 +1,4 @@
-"""ResNet-18 of any width, from torchvision's blocks, and a small transformer for text, from torch's.
+"""ResNet-18 of any width, and a small transformer for text, from torch's layers.
 
 The paper's models have 6,294,202 parameters for CIFAR-10 and 11,227,812 for CIFAR-100. It has no transformer.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-
-from qlocaladam.vision import torchvision
+from torch.nn.functional import conv2d
 
 STEMS = ("7x7", "3x3")
 
@@ -16,8 +15,44 @@ PAPER_MODELS = {"cifar10": {"width": 48, "classes": 10}, "cifar100": {"width": 6
 """Widths and classes of the paper's two models, both with the 7x7 stem."""
 
 
-class ResNet18(torchvision.models.ResNet):  # type: ignore[misc]
-    """torchvision's ResNet-18 with `width`, 2, 4 and 8 times `width` channels.
+class Shortcut(nn.Conv2d):
+    """A 1x1 convolution that does by itself what oneDNN gets wrong.
+
+    Where fewer channels than fit a register, 8 or 16, are stored channels last, oneDNN writes past the end of a buffer
+    when it derives a strided 1x1 convolution (its issue 6035). Without a stride it does not.
+    """
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.in_channels >= 16:
+            return super().forward(values)
+        rows, columns = self.stride
+        return conv2d(values[:, :, ::rows, ::columns], self.weight)
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions beside a shortcut: torchvision's BasicBlock, its names and its order of random draws."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        shortcut = None
+        if stride != 1 or inputs != outputs:
+            shortcut = nn.Sequential(Shortcut(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = shortcut
+
+    def forward(self, values: Tensor) -> Tensor:
+        changed = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(values)))))
+        changed += values if self.downsample is None else self.downsample(values)
+        result: Tensor = self.relu(changed)
+        return result
+
+
+class ResNet18(nn.Module):
+    """torchvision's ResNet-18, bit for bit, with `width`, 2, 4 and 8 times `width` channels.
 
     The `7x7` stem is torchvision's: stride 2 and a pooling layer. The `3x3` stem keeps the resolution of small images.
     """
@@ -27,19 +62,16 @@ class ResNet18(torchvision.models.ResNet):  # type: ignore[misc]
             raise ValueError(f"classes and width must be at least 1, got classes={classes!r}, width={width!r}")
         if stem not in STEMS:
             raise ValueError(f"stem must be one of {', '.join(STEMS)}, got {stem!r}")
-        nn.Module.__init__(self)  # torchvision's own fixes the width
-        self._norm_layer = nn.BatchNorm2d
-        self.inplanes, self.dilation, self.groups, self.base_width = width, 1, 1, 64
+        super().__init__()
         kernel, stride = (7, 2) if stem == "7x7" else (3, 1)
         self.conv1 = nn.Conv2d(3, width, kernel, stride, kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1) if stem == "7x7" else nn.Identity()
-        block = torchvision.models.resnet.BasicBlock
-        self.layer1 = self._make_layer(block, width, 2)
-        self.layer2 = self._make_layer(block, 2 * width, 2, stride=2)
-        self.layer3 = self._make_layer(block, 4 * width, 2, stride=2)
-        self.layer4 = self._make_layer(block, 8 * width, 2, stride=2)
+        self.layer1 = nn.Sequential(Block(width, width, 1), Block(width, width, 1))
+        self.layer2 = nn.Sequential(Block(width, 2 * width, 2), Block(2 * width, 2 * width, 1))
+        self.layer3 = nn.Sequential(Block(2 * width, 4 * width, 2), Block(4 * width, 4 * width, 1))
+        self.layer4 = nn.Sequential(Block(4 * width, 8 * width, 2), Block(8 * width, 8 * width, 1))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(8 * width, classes)
         for module in self.modules():
@@ -47,7 +79,9 @@ class ResNet18(torchvision.models.ResNet):  # type: ignore[misc]
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self._forward_impl(images)
+        values = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        values = self.layer4(self.layer3(self.layer2(self.layer1(values))))
+        logits: Tensor = self.fc(self.avgpool(values).flatten(1))
         return logits
 
 

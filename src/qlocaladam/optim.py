@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, overload
 
 import torch
@@ -28,7 +32,7 @@ from qlocaladam.codecs import (
     NormalisedCodec,
     UnsignedDynamicCodec,
 )
-from qlocaladam.kernels import Rule, Work, fused, reference
+from qlocaladam.kernels import Rule, Work, fused, memory, reference
 from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_bytes
 
 NORMALISED: dict[str, Any] = {
@@ -72,11 +76,19 @@ UNSIGNED_CODECS: dict[str, type[Codec]] = {"log": LogCodec, "linear": LinearCode
 MOMENTUM_CODECS = (*SIGNED_CODECS, "fp32")
 VARIANCE_CODECS = (*UNSIGNED_CODECS, "fp32")
 CODEC_OPTIONS = ("momentum", "variance", "block_size", "rounding", "log_offset", "bits", "pad_blocks", "least_ranges")
-BACKENDS = ("auto", "fused", "reference")
+BACKENDS = ("auto", "fused", "triton", "reference")
 WEIGHT_ROUNDINGS = ("nearest", "stochastic")
 PARAMETER_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
-SETTINGS = (*CODEC_OPTIONS, "variance_floor", "floor_first_step", "weight_rounding", "min_quantized_size", "seed")
+SETTINGS = (
+    *CODEC_OPTIONS,
+    "variance_floor",
+    "floor_first_step",
+    "eps_floor",
+    "weight_rounding",
+    "min_quantized_size",
+    "seed",
+)
 """What a saved state and the optimizer that loads it must have in common."""
 
 BEFORE: dict[str, Any] = {
@@ -84,6 +96,7 @@ BEFORE: dict[str, Any] = {
     "pad_blocks": False,
     "least_ranges": False,
     "floor_first_step": True,
+    "eps_floor": 0.0,
     "weight_rounding": "nearest",
     "min_quantized_size": 0,
     "maximize": False,
@@ -97,6 +110,9 @@ BEFORE: dict[str, Any] = {
 """What a state was made with that is older than the option."""
 
 Batches = dict[tuple[Callable[..., None], bool], list[tuple[Tensor, states.State, Work]]]
+
+TABLES: dict[Callable[..., None], Callable[[Sequence[Work], Rule], memory.Table]] = {fused.update: fused.Table}
+"""What the steps of a kernel can use again; of Triton once it is imported."""
 
 NOT_OFFERED = ("amsgrad", "foreach", "capturable", "differentiable", "fused")
 """Options of torch.optim.Adam that are accepted only where they ask for nothing."""
@@ -161,6 +177,7 @@ def _check_options(group: dict[str, Any]) -> None:
         need(name, isinstance(group[name], bool), "True or False")
     for name in ("momentum", "variance", "rounding"):
         need(name, isinstance(group[name], str), "a word")
+    need("eps_floor", number(group["eps_floor"]), "a finite number of at least 0")
     need("log_offset", number(group["log_offset"]), "a number above 0")
     for name in ("seed", "min_quantized_size"):
         need(name, isinstance(group[name], int) and not isinstance(group[name], bool), "a whole number")
@@ -197,6 +214,8 @@ class QLocalAdam(Optimizer):
             variance, as in the paper's released code, and no floor for FP32. Without a floor, momentum's absolute
             rounding error is divided by roots close to 0, and training collapses; 0 turns it off.
         floor_first_step: apply the floor to the zeros before the first step as well. The released code does not.
+        eps_floor: `eps` is at least sqrt(eps_floor / (1 - beta2^step)), which is what a floor of this size under the
+            variance is worth in the denominator: large in the first steps, and fading.
         log_offset: what is added to the variance before the logarithm. Variances far below it are read as 0.
         bits: of a code, 8 or 4; 4 needs an even `block_size`, and not ``dynamic``.
         pad_blocks, least_ranges: details of the released code's linear and log codes: a short last block is padded with
@@ -207,8 +226,9 @@ class QLocalAdam(Optimizer):
         min_quantized_size: tensors of fewer values keep both states in FP32.
         seed: of stochastic rounding. Draws depend on nothing but the seed, the step, the tensor and the position, so
             nothing of them needs to be saved.
-        backend: ``fused`` (compiled, CPU), ``reference`` (torch operations, any device), or ``auto``: fused wherever
-            it can be had. Both give the same numbers up to float32 rounding.
+        backend: ``fused`` (compiled, CPU), ``triton`` (GPU, blocks of 32, 64, 128 or 256), ``reference`` (torch
+            operations, any device), or ``auto``: the first two wherever they can be had. All give the same numbers up
+            to float32 rounding.
 
     States are FP32 numbers or codes of them; parameters of 16 bits are updated in FP32 and rounded back. Parameters in
     float64 are updated in float64, by the reference. A NaN or infinity in a gradient makes that parameter NaN or
@@ -216,7 +236,7 @@ class QLocalAdam(Optimizer):
     parameters of that one block are NaN: damage is seen, and does not spread to other blocks.
     """
 
-    _kept: dict[int, fused.Kept]
+    _kept: dict[int, memory.Kept]
     """What the steps of a group can use again, by the group's number."""
 
     def __init__(
@@ -240,6 +260,7 @@ class QLocalAdam(Optimizer):
         rounding: str = "nearest",
         variance_floor: float | None = None,
         floor_first_step: bool = False,
+        eps_floor: float = 0.0,
         log_offset: float = 1e-8,
         bits: int = 8,
         pad_blocks: bool = True,
@@ -264,15 +285,19 @@ class QLocalAdam(Optimizer):
         if isinstance(param_group, dict):  # torch says what is wrong with anything else
             _check_options({**self.defaults, **param_group})
         self._kept = {}
-        super().add_param_group(param_group)
+        _without_dynamo(Optimizer.add_param_group)(self, param_group)
         try:
             for param in self.param_groups[-1]["params"]:
                 if not is_lazy(param):
                     _refuse_parameter(param)
-                    _kernel(self.param_groups[-1]["backend"], states.local(param))
+                    _kernel(self.param_groups[-1], _codecs(self.param_groups[-1], param), states.local(param))
         except (ValueError, RuntimeError):
             self.param_groups.pop()
             raise
+        _say_what_is_slow(self.param_groups[-1])
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        _without_dynamo(Optimizer.zero_grad)(self, set_to_none)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -332,9 +357,11 @@ class QLocalAdam(Optimizer):
                 state["step"] = one.step
         for gradients in again:
             self._update(number, group, self._work(group, gradients, first, rules), [], first, rules)
-        batches = {quantized: [one for _, _, one in batch] for (_, quantized), batch in work.items()}
-        if not again and all(kernel is fused.update for kernel, _ in work):
-            self._kept.update(fused.kept(number, group["params"], self.state, batches, rules))
+        kernels = {kernel for kernel, _ in work}
+        if not again and len(kernels) == 1 and kernels <= TABLES.keys():
+            batches = {quantized: [one for _, _, one in batch] for (_, quantized), batch in work.items()}
+            table = TABLES[kernels.pop()]
+            self._kept.update(memory.kept(number, group["params"], self.state, batches, rules, table))
 
     def _work(
         self, group: dict[str, Any], gradients: dict[int, Tensor], first: int, rules: dict[bool, Rule]
@@ -355,7 +382,7 @@ class QLocalAdam(Optimizer):
                 states.step_of(state, param) + 1,
                 first + index,
             )
-            kernel = _kernel(group["backend"], own, grad)
+            kernel = _kernel(group, (rule.momentum, rule.variance), own, grad)
             work.setdefault((kernel, quantized), []).append((param, state, one))
         return work
 
@@ -548,6 +575,15 @@ class Adam4bit(Adam8bit):
     _bits = 4
 
 
+def _without_dynamo(method: Callable[..., None]) -> Callable[..., None]:
+    """A method of torch's optimizer that first loads the compiler, to be left alone by it.
+
+    Loading it takes as long as loading torch. Where nobody has, nothing is being compiled.
+    """
+    unwrapped: Callable[..., None] = getattr(method, "__wrapped__", method)
+    return method if "torch._dynamo" in sys.modules else unwrapped
+
+
 def _refuse_parameter(param: Tensor) -> None:
     if param.is_complex():
         raise ValueError(f"QLocalAdam updates real parameters only, got one of {param.dtype}")
@@ -593,9 +629,19 @@ def _gradients(group: dict[str, Any]) -> dict[int, Tensor]:
     return given
 
 
-def _kernel(backend: str, *tensors: Tensor) -> Callable[..., None]:
-    """What updates a parameter with this gradient."""
+def _kernel(group: dict[str, Any], codecs: states.Codecs, *tensors: Tensor) -> Callable[..., None]:
+    """What updates a parameter with this gradient, whose states these codecs store."""
+    backend = group["backend"]
     if backend == "reference":
+        return reference.update
+    if backend == "triton" or (backend == "auto" and tensors[0].device.type == "cuda"):
+        kernel = _triton()
+        reason = _reason_against_triton(codecs, *tensors)
+        if kernel is not None and reason is None:
+            update: Callable[..., None] = kernel.update
+            return update
+        if backend == "triton":
+            raise (RuntimeError if kernel is None else ValueError)(f"backend 'triton' {reason}; use 'auto'")
         return reference.update
     reason = next(filter(None, map(fused.reason_against, tensors)), None)
     if reason is None:
@@ -603,6 +649,43 @@ def _kernel(backend: str, *tensors: Tensor) -> Callable[..., None]:
     if backend == "fused":
         raise (RuntimeError if fused.library() is None else ValueError)(f"backend 'fused' {reason}")
     return reference.update
+
+
+def _reason_against_triton(codecs: states.Codecs, *tensors: Tensor) -> str | None:
+    kernel = _triton()
+    if kernel is None:
+        return "needs Triton: pip install 'qlocaladam[triton]'"
+    return next(filter(None, (kernel.reason_against(tensor, codecs) for tensor in tensors)), None)
+
+
+def takes_blocks(block_size: int) -> bool:
+    """Whether Triton is there, with a kernel for blocks of this size."""
+    kernel = _triton()
+    return kernel is not None and block_size in kernel.BLOCK_SIZES
+
+
+def _say_what_is_slow(group: dict[str, Any]) -> None:
+    """On a GPU the reference takes many times as long as the kernel, and nothing else would show that it is used."""
+    if group["backend"] != "auto":
+        return
+    for param in group["params"]:
+        if param.device.type != "cuda" or is_lazy(param):
+            continue
+        if reason := _reason_against_triton(_codecs(group, param), states.local(param)):
+            message = f"QLocalAdam updates parameters on a GPU by its reference: the Triton kernel {reason}"
+            warnings.warn(message, stacklevel=4)
+            return
+
+
+@cache
+def _triton() -> ModuleType | None:
+    """The kernel for GPUs, which takes a while to import, or None where Triton is not installed."""
+    if find_spec("triton") is None:
+        return None
+    from qlocaladam.kernels import triton
+
+    TABLES[triton.update] = triton.Table
+    return triton
 
 
 def _codecs(group: dict[str, Any], param: Tensor) -> states.Codecs:
@@ -632,6 +715,7 @@ def _rule(group: dict[str, Any], quantized: bool = True) -> Rule:
         beta1=beta1,
         beta2=beta2,
         eps=float(group["eps"]),
+        eps_floor=float(group["eps_floor"]),
         weight_decay=float(group["weight_decay"]),
         decoupled=group["decoupled_weight_decay"],
         maximize=group["maximize"],

@@ -46,9 +46,9 @@ def keeps_its_own(tensor: Tensor) -> bool:
     return not (is_plain(tensor) or is_sharded(tensor) or is_fake(tensor))
 
 
-def has_memory(tensor: Tensor) -> bool:
-    """Whether all of its values are in memory on the CPU, as they are."""
-    if tensor.device.type != "cpu" or not is_plain(tensor) or tensor.layout != torch.strided or tensor.is_neg():
+def has_memory(tensor: Tensor, device: str = "cpu") -> bool:
+    """Whether all of its values are in memory on such a device, as they are."""
+    if tensor.device.type != device or not is_plain(tensor) or tensor.layout != torch.strided or tensor.is_neg():
         return False
     if tensor._is_zerotensor() or torch._is_functional_tensor(tensor):
         return False

@@ -7,9 +7,15 @@ because it describes two of them that are not there. Nothing here uses them, so 
 from __future__ import annotations
 
 import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import torch
+
+from qlocaladam.extras import how_to_install
 
 # Held for the life of the process: the operators disappear with it.
 _declared: torch.library.Library | None = None
@@ -24,7 +30,7 @@ def _load_operators() -> None:
     """Let torchvision's own library define its operators, if it loads here."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
-        raise ImportError("torchvision is not installed: pip install torchvision (0.28.0 belongs to torch 2.13.0)")
+        raise ModuleNotFoundError(how_to_install("torchvision"), name="torchvision")
     for library in Path(spec.origin).parent.glob("_C*.so"):
         try:
             torch.ops.load_library(library)  # type: ignore[no-untyped-call]
@@ -44,7 +50,26 @@ def declare_missing_operators() -> list[str]:
     return missing
 
 
+@contextmanager
+def _without_the_compiler() -> Iterator[None]:
+    """torchvision asks torch's compiler, in an operator that nothing here uses, whether it supports a device, and loads
+    all of it for that, which takes as long as loading torch. Unless somebody has loaded it, the answer is no."""
+    name = "torch._dynamo.utils"
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    package, module = (ModuleType(part) for part in ("torch._dynamo", name))
+    module.__dict__["is_compile_supported"] = lambda device: False
+    sys.modules |= {"torch._dynamo": package, name: module}
+    try:
+        yield
+    finally:
+        for part in ("torch._dynamo", name):
+            del sys.modules[part]
+
+
 declare_missing_operators()
-import torchvision  # noqa: E402
+with _without_the_compiler():
+    import torchvision
 
 __all__ = ["declare_missing_operators", "torchvision"]

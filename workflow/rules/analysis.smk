@@ -5,7 +5,8 @@ rule analysis:
     input:
         [f"{EXACT}/{name}" for names in EXACT_FILES.values() for name in names],
         [LAYOUT.significance_file(table) for table in LAYOUT.tested],
-        [LAYOUT.equivalence_file(table, name) for table in LAYOUT.compared for name in ("equivalence", "differences")],
+        [LAYOUT.contrasts_file(table, name) for table in LAYOUT.compared for name in ("contrasts", "differences")],
+        [LAYOUT.answers_file(table) for table in LAYOUT.asking],
         [LAYOUT.analysis_files(analysis, dataset) for analysis in CLIENT_FILES for dataset in LAYOUT.shown(analysis)],
 
 
@@ -27,10 +28,35 @@ rule memory:
         runtime=5,
     params:
         folder=subpath(output[0], parent=True),
-        arms=lambda wildcards: json.dumps(config["arms"]),
+        arms=lambda wildcards: json.dumps(LAYOUT.sized_arms()),
         wanted=["{}:{}:{}".format(*place) for place in LAYOUT.sized_places()],
     shell:
         "python -m qlocaladam analyse memory --arms {params.arms:q} --wanted {params.wanted:q} --out {params.folder:q} > {log:q} 2>&1"
+
+
+rule client_memory:
+    input:
+        code=code("analysis/client_memory", "analysis/footprint", "memory"),
+    output:
+        f"{EXACT}/client_memory.csv",
+    log:
+        f"{EXACT}/logs/client_memory.log",
+    benchmark:
+        f"{EXACT}/benchmarks/client_memory.tsv"
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
+        arms=lambda wildcards: json.dumps(LAYOUT.sized_arms()),
+        block_size=config["defaults"]["block_size"],
+    shell:
+        "python -m qlocaladam analyse client-memory --arms {params.arms:q} --block-size {params.block_size:q} "
+        "--out {params.folder:q} > {log:q} 2>&1"
 
 
 rule scaling:
@@ -151,17 +177,17 @@ rule significance:
         "python -m qlocaladam analyse significance --runs {params.runs:q} --asked {params.asked:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
-rule equivalence:
+rule contrasts:
     input:
         runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
-        code=code("analysis/equivalence"),
+        code=code("analysis/contrasts", "paper/runs"),
     output:
-        LAYOUT.equivalence_file("{table}"),
-        LAYOUT.equivalence_file("{table}", "differences"),
+        LAYOUT.contrasts_file("{table}"),
+        LAYOUT.contrasts_file("{table}", "differences"),
     log:
-        f"{RESULTS}/logs/equivalence/{{table}}.log",
+        f"{RESULTS}/logs/contrasts/{{table}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/equivalence/{{table}}.tsv"
+        f"{RESULTS}/benchmarks/contrasts/{{table}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
@@ -176,8 +202,36 @@ rule equivalence:
         runs=lambda wildcards, input: folders(input.runs),
         asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.table_rows(wildcards.table))),
     shell:
-        "python -m qlocaladam analyse equivalence --runs {params.runs:q} --asked {params.asked:q} --margin {params.margin:q} "
+        "python -m qlocaladam analyse contrasts --runs {params.runs:q} --asked {params.asked:q} --margin {params.margin:q} "
         "--baseline {params.baseline:q} --out {params.folder:q} > {log:q} 2>&1"
+
+
+rule answers:
+    input:
+        runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
+        questions=project_file("paper/registered.yaml"),
+        code=code("analysis/registered", "analysis/contrasts", "paper/runs"),
+    output:
+        LAYOUT.answers_file("{table}"),
+    log:
+        f"{RESULTS}/logs/registered/{{table}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/registered/{{table}}.tsv"
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        folder=subpath(output[0], parent=True),
+        scale=SCALE,
+        runs=lambda wildcards, input: folders(input.runs),
+        asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.table_rows(wildcards.table))),
+    shell:
+        "python -m qlocaladam analyse registered --runs {params.runs:q} --asked {params.asked:q} --questions {input.questions:q} "
+        "--scale {params.scale:q} --out {params.folder:q} > {log:q} 2>&1"
 
 
 rule distributions:
@@ -257,3 +311,57 @@ rule variance:
     shell:
         "python -m qlocaladam analyse variance --data {input.data:q} --partition {input.partition:q} "
         "--out {params.folder:q} --threads {threads} {params.flags:q} > {log:q} 2>&1"
+
+
+rule model_size:
+    input:
+        unpack(analysis_inputs("model_size")),
+    output:
+        LAYOUT.analysis_files("model_size", "{dataset}"),
+    log:
+        f"{RESULTS}/logs/model_size/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/model_size/{{dataset}}.tsv"
+    wildcard_constraints:
+        dataset=needed("model_size", LACKING_ANALYSES["model_size"]),
+    conda:
+        "../../envs/environment.yaml"
+    threads: SIZE["resources"]["threads"]
+    resources:
+        mem_mb=max(1500, SIZE["resources"]["mem_mb"]),
+        runtime=lambda wildcards, attempt: attempt * max(60, SIZE["resources"]["runtime"]),
+        gpu=SIZE["resources"]["gpu"],
+    params:
+        arms=lambda wildcards: json.dumps(LAYOUT.watched_arms("model_size")),
+        flags=analysis_flags("model_size"),
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m qlocaladam analyse model-size --data {input.data:q} --arms {params.arms:q} --out {params.folder:q} "
+        "--threads {threads} {params.flags:q} > {log:q} 2>&1"
+
+
+rule microscope:
+    input:
+        unpack(analysis_inputs("microscope")),
+    output:
+        LAYOUT.analysis_files("microscope", "{dataset}"),
+    log:
+        f"{RESULTS}/logs/microscope/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/microscope/{{dataset}}.tsv"
+    wildcard_constraints:
+        dataset=needed("microscope", LACKING_ANALYSES["microscope"]),
+    conda:
+        "../../envs/environment.yaml"
+    threads: SIZE["resources"]["threads"]
+    resources:
+        mem_mb=max(4000, SIZE["resources"]["mem_mb"]),
+        runtime=lambda wildcards, attempt: attempt * max(600, SIZE["resources"]["runtime"]),
+        gpu=SIZE["resources"]["gpu"],
+    params:
+        arms=lambda wildcards: json.dumps(LAYOUT.watched_arms("microscope")),
+        flags=analysis_flags("microscope"),
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m qlocaladam analyse microscope --data {input.data:q} --arms {params.arms:q} --out {params.folder:q} "
+        "--threads {threads} {params.flags:q} > {log:q} 2>&1"

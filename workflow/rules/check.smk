@@ -1,6 +1,6 @@
 # Whether everything is what the configuration makes. `snakemake check` asks, makes nothing, and ends with an error if not.
 
-CONFIGURATION = configuration.as_arguments(dict.fromkeys(workflow.configfiles), workflow.config_settings.config)
+CONFIGURATION = configuration.as_arguments(dict.fromkeys(CONFIGURED_BY), config if MODULE else COMMAND_LINE)
 
 
 rule check:

@@ -11,7 +11,7 @@ rule claims:
 
 rule judge:
     input:
-        published="paper/published.yaml",
+        published=project_file("paper/published.yaml"),
         numbers=f"{RESULTS}/numbers.json",
         code=code("paper/claims", "paper/latex"),
     output:

@@ -10,21 +10,35 @@ from pathlib import Path
 
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
+from snakemake_interface_executor_plugins.settings import DeploymentMethod
 from snakemake.utils import min_version
 
 import qlocaladam
 from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
 from qlocaladam.paper import claims, configuration, consistency, grid, latex, page
-from qlocaladam.paper.layout import CLIENT_FILES, EXACT, EXACT_FILES, Layout
+from qlocaladam.paper.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
 from qlocaladam.paper.progress import listen
+from qlocaladam.project import project_file
 
 min_version("9.0")
 
 # Rules call `python`: that of the environment that Snakemake runs in, or of the one it deploys.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
-configuration.settle(config, workflow.configfiles, workflow.config_settings.config)
+# One that conda deploys has what the package needs and not the package: that is this one, and nothing else from here.
+if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
+    package = Path(".snakemake/package/qlocaladam").absolute()
+    package.parent.mkdir(parents=True, exist_ok=True)
+    package.unlink(missing_ok=True)
+    package.symlink_to(Path(qlocaladam.__file__).parent)
+    os.environ.update(PYTHONPATH=str(package.parent))
+
+# A module is given its configuration; files and the command line are those of the workflow that has it.
+MODULE = workflow.modifier.skip_configfile
+CONFIGURED_BY = [] if MODULE else workflow.configfiles
+COMMAND_LINE = {} if MODULE else workflow.config_settings.config
+configuration.settle(config, CONFIGURED_BY, COMMAND_LINE)
 
 PROGRESS = listen(logger, quiet=Quietness.RULES in (workflow.output_settings.quiet or ()))
 START = workflow.is_main_process and not {"--unlock", "-n", "--dry-run", "--dryrun", "--lint", "--report"} & set(
@@ -57,8 +71,8 @@ NO_TEX = (
     "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
 )
 PICTURES = ["rulegraph.svg", "convergence_cifar10.png"]
-PICTURES += ["controls_tested.png", "variance.png"] if config["controls"] else []
-PICTURES += ["steps.png", "step_layers.png", "equivalence.png"] if config["beyond"] else []
+PICTURES += ["controls_contrasts.png", "variance.png"] if config["controls"] else []
+PICTURES += ["steps.png", "step_layers.png", "beyond.png"] if config["beyond"] else []
 
 
 wildcard_constraints:
@@ -90,7 +104,7 @@ def always(output, **inputs):
     return inputs
 
 
-RUNS = {LAYOUT.run_name(place): place for place in PLACES}
+RUNS = {grid.run_name(place): place for place in PLACES}
 LACKING_RUNS = {name: LAYOUT.run_lacks(place) for name, place in RUNS.items()}
 LACKING_DATA = {
     LAYOUT.data_of(name): "" if LAYOUT.prepared(LAYOUT.data_of(name)) else "not there" for name in SIZE["datasets"]
@@ -121,7 +135,7 @@ def named(files):
 
 def code(*modules):
     """Files of the package whose change makes a result be made again; those that train are not among them."""
-    return [f"src/qlocaladam/{module}.py" for module in modules]
+    return [project_file(f"src/qlocaladam/{module}.py") for module in modules]
 
 
 def data_inputs(wildcards):
@@ -141,7 +155,7 @@ def analysis_inputs(analysis):
     def inputs(wildcards):
         dataset = wildcards.dataset
         partition = {"partition": LAYOUT.partition_file(LAYOUT.watched_place(dataset))}
-        found = {"data": LAYOUT.data_file(dataset), **({} if analysis == "distributions" else partition)}
+        found = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
         return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
 
     return inputs

@@ -40,7 +40,8 @@ rule figure:
 
 rule rulegraph:
     input:
-        ["Snakefile", "config.yaml"],
+        snakefile=project_file("Snakefile"),
+        configfile=project_file("config.yaml"),
     output:
         f"{FIGURES}/rulegraph.svg",
     log:
@@ -57,7 +58,7 @@ rule rulegraph:
     params:
         scale=SCALE,
     shell:
-        "(snakemake --forceall --rulegraph dot --config scale={params.scale:q} | snakevision --skip-rules all --output {output:q}) 2> {log:q}"
+        "(snakemake --snakefile {input.snakefile:q} --forceall --rulegraph dot --config scale={params.scale:q} | snakevision --skip-rules all --output {output:q}) 2> {log:q}"
 
 
 # The pictures that README and RESULTS.md show are copies, and kept in git. `snakemake gallery` brings them up to date.

@@ -8,8 +8,8 @@ rule paper:
 
 rule compile:
     input:
-        main="paper/main.tex",
-        references="paper/references.bib",
+        main=project_file("paper/main.tex"),
+        references=project_file("paper/references.bib"),
         tables=expand(f"{LATEX}/tables/{{table}}.tex", table=TABLES),
         figures=expand(f"{FIGURES}/{{figure}}.pdf", figure=FIGURE_NAMES),
         numbers=f"{LATEX}/numbers.tex",
@@ -34,9 +34,11 @@ rule compile:
         scale=SCALE,
         pretex=lambda wildcards: definitions(),
         hint=NO_TEX,
+        main=lambda wildcards, input: os.path.relpath(input.main, "paper"),
+        references=lambda wildcards, input: str(Path(input.references).parent.absolute()),
     shell:
         "exec > {log:q} 2>&1; command -v latexmk || {{ echo {params.hint:q}; exit 1; }}; "
         "mkdir -p {params.folder:q}/figures && cp {input.figures:q} {params.folder:q}/figures/ && cd paper && "
-        "latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=generated/{params.scale:q}/build -jobname=paper "
-        "-usepretex={params.pretex:q} main.tex && "
+        "BIBINPUTS={params.references:q}: latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=generated/{params.scale:q}/build -jobname=paper "
+        "-usepretex={params.pretex:q} {params.main:q} && "
         "cp generated/{params.scale:q}/build/paper.pdf generated/{params.scale:q}/paper.pdf"

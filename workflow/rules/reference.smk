@@ -66,7 +66,7 @@ rule reference:
 # reference nothing is trained, and the command says what there is.
 rule verify:
     input:
-        [file for file in run_files(LAYOUT.runs) if Path(f"{REFERENCE}/runs.csv").exists()],
+        [file for file in run_files(LAYOUT.runs) if Path(project_file(f"{REFERENCE}/runs.csv")).exists()],
     log:
         f"{RESULTS}/logs/verify.log",
     localrule: True

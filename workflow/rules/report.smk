@@ -36,6 +36,30 @@ rule table_page:
         "python -m qlocaladam page table --spec {params.spec:q} --table {input.table:q} --out {output:q} > {log:q} 2>&1"
 
 
+# Kept in git. `snakemake docs/released.md` brings it up to date.
+rule released_page:
+    input:
+        source=project_file("paper/released.yaml"),
+        code=code("paper/released"),
+    output:
+        "docs/released.md",
+    log:
+        f"{RESULTS}/logs/pages/released.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/pages/released.tsv"
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        labels=lambda wildcards: json.dumps(LAYOUT.labels()["arm"]),
+    shell:
+        "python -m qlocaladam page released --source {input.source:q} --labels {params.labels:q} --out {output:q} > {log:q} 2>&1"
+
+
 rule ledger_page:
     input:
         claims=f"{RESULTS}/claims.csv",

@@ -1,1 +1,1 @@
-"""What is measured on results, partitions, codecs and optimizer states. Nothing here trains a federated model."""
+"""What is measured on results, partitions, codecs and optimizer states. Some train a client or a model for that."""

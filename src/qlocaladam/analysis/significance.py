@@ -11,6 +11,8 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
+from qlocaladam.paper.grid import AS_IN_THE_PAPER
+
 CELL = ["dataset", "alpha", "arm"]
 COLUMNS = (
     *CELL,
@@ -51,7 +53,7 @@ def from_printed(mean1: float, std1: float, n1: int, mean2: float, std2: float, 
 
 def _best_by_seed(cell: tuple[str, ...], runs: pd.DataFrame) -> dict[int, float]:
     where = f"of {', '.join(map(str, cell))}"
-    for name in ("block_size", "lr"):
+    for name in ("block_size", "lr", *AS_IN_THE_PAPER):
         if runs[name].nunique() > 1:
             raise ValueError(f"{name} must be the same in all runs {where}, got {sorted(set(runs[name].tolist()))}")
     if runs["seed"].duplicated().any():

@@ -67,13 +67,13 @@ def analyse(
     `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
     The client is the one with the most samples of the round that follows `after` rounds.
     """
-    options = {name: _options(name, entry) for name, entry in arms.items()}
+    options = {name: options_of(name, entry) for name, entry in arms.items()}
     moments, found = observe(settings, dataset, partition, after)
     by_layer, by_decade = measure(moments, options, settings.seed)
     return by_layer, by_decade, {**found, "arms": dict(arms), "looked_at": [moment.step for moment in moments]}
 
 
-def _options(name: str, entry: Mapping[str, Any]) -> Row:
+def options_of(name: str, entry: Mapping[str, Any]) -> Row:
     if entry["arm"] not in ARMS:
         raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {entry['arm']!r}")
     return {**ARMS[entry["arm"]], **entry.get("options", {})}

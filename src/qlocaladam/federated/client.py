@@ -29,14 +29,19 @@ class LocalTraining:
     flip: bool
     autocast: bool
     seed: int
+    loss_scale: float = 1.0
+    """What the loss is multiplied by before its gradient is taken. Adam does not care; a floor does."""
+    persist: bool = False
+    """Whether a client goes on with the states of its last round instead of fresh ones."""
     peer: str | None = None
     """The arm, if it is not QLocalAdam's but somebody else's."""
 
-    def make_optimizer(self, params: Iterable[Tensor]) -> Optimizer:
-        """With fresh states."""
+    def make_optimizer(self, params: Iterable[Tensor], round_: int = 0, client: int = 0) -> Optimizer:
+        """With fresh states. Each client draws its own noise for stochastic rounding, in each round anew."""
         if self.peer:
             return make_peer(self.peer, params, self.optimizer)
-        return QLocalAdam(params, seed=self.seed, **self.optimizer)
+        seed = stream(self.seed, "rounding", 0 if self.persist else round_, client).initial_seed() & 0xFFFFFFFF
+        return QLocalAdam(params, seed=seed, **self.optimizer)
 
 
 @dataclass(frozen=True)
@@ -52,19 +57,31 @@ class ClientResult:
 
 
 def train_client(
-    model: nn.Module, data: ImageSet | TextSet, indices: Tensor, how: LocalTraining, round_: int, client: int
+    model: nn.Module,
+    data: ImageSet | TextSet,
+    indices: Tensor,
+    how: LocalTraining,
+    round_: int,
+    client: int,
+    states: dict[str, Any] | None = None,
 ) -> ClientResult:
-    """Train `model` in place on the samples at `indices`; at least one."""
+    """Train `model` in place on the samples at `indices`; at least one.
+
+    `states`: those that its optimizer goes on with, instead of fresh ones.
+    """
     device = data.labels.device
-    optimizer = how.make_optimizer(model.parameters())
+    optimizer = how.make_optimizer(model.parameters(), round_, client)
+    if states is not None:
+        optimizer.load_state_dict(states)
     draw = stream(how.seed, "batches", round_, client)
     total = torch.zeros((), device=device)
     for _ in range(how.epochs):
-        order = indices[torch.randperm(len(indices), generator=draw)]
-        flips = torch.rand(len(indices), generator=draw) < 0.5 if how.flip else None
+        # Once an epoch: to copy a batch's indices to a GPU would make each step wait for the one before.
+        order = indices[torch.randperm(len(indices), generator=draw)].to(device)
+        flips = (torch.rand(len(indices), generator=draw) < 0.5).to(device) if how.flip else None
         for first in range(0, len(order), how.batch_size):
             part = slice(first, first + how.batch_size)
-            inputs, targets = data.batch(order[part].to(device), None if flips is None else flips[part].to(device))
+            inputs, targets = data.batch(order[part], None if flips is None else flips[part])
             # One image has no statistics to normalise by; it is trained with the running ones.
             if model.training != (len(targets) > 1):
                 model.train(len(targets) > 1)
@@ -72,7 +89,7 @@ def train_client(
                 # Text has a target at every place of a window, an image has one.
                 loss = cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            (loss * how.loss_scale).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += loss.detach() * len(targets)
     seen = how.epochs * len(indices)

@@ -43,7 +43,7 @@ from qlocaladam.files import remove_parts
 from qlocaladam.kernels import fused
 from qlocaladam.memory import LAYOUTS
 from qlocaladam.models import ResNet18, Transformer
-from qlocaladam.optim import QLocalAdam
+from qlocaladam.optim import QLocalAdam, takes_blocks
 
 EVALUATION_BATCH = 500
 
@@ -56,6 +56,8 @@ class Record:
     rows: list[list[Any]] = field(default_factory=list)
     timings: list[list[float]] = field(default_factory=list)
     memory: dict[str, int] = field(default_factory=dict)
+    client_states: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Of the optimizers of clients that have trained, where they are kept from round to round."""
     diverged: list[int] = field(default_factory=list)
     """Round and client of the first weights that were not finite; empty if all were."""
 
@@ -190,8 +192,13 @@ def kernel_name(settings: RunSettings) -> str:
     if settings.arm in PEERS:
         package, _ = PEERS[settings.arm]
         return f"{package} {version(package)}"
-    library = fused.library() if torch.device(settings.device).type == "cpu" else None
-    if library is None or settings.optimizer.get("backend") == "reference":
+    device = torch.device(settings.device).type
+    library = fused.library() if device == "cpu" else None
+    if settings.optimizer.get("backend") == "reference":
+        return "reference"
+    if device == "cuda" and takes_blocks(settings.optimizer_options()["block_size"]):
+        return f"triton {version('triton')}"
+    if library is None:
         return "reference"
     return f"fused-{Path(library._name).name.removeprefix('_fused_').partition('.')[0]}"
 
@@ -258,7 +265,10 @@ def _one_round(
     for client in clients[sizes[clients] > 0].tolist():
         load_state(model, record.state)
         indices = torch.tensor(partition.indices[client])
-        result = results[client] = train_client(model, train, indices, how, number, client)
+        states = record.client_states.get(client)
+        result = results[client] = train_client(model, train, indices, how, number, client, states)
+        if how.persist:
+            record.client_states[client] = result.optimizer.state_dict()
         average.add(model.state_dict(), len(indices))
         if not record.memory:
             record.memory = _memory(result.optimizer)

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from qlocaladam.extras import how_to_install
+
 PEERS = {"torchao-8bit": ("torchao", "Adam8bit"), "torchao-4bit": ("torchao", "Adam4bit")}
 """Arms that are not ours, by package and class. torchao leaves tensors of fewer than 4,096 values, and those that are
 no whole number of blocks, in FP32."""
@@ -36,7 +38,7 @@ def make_peer(arm: str, params: Iterable[Tensor], options: dict[str, Any]) -> Op
     """The optimizer of a peer's arm. Raises ValueError if its package is missing or does not take the options."""
     package, name = PEERS[arm]
     if find_spec(package) is None:
-        raise ValueError(f"arm {arm!r} needs {package}: pip install -r envs/requirements.txt")
+        raise ValueError(f"arm {arm!r}: {how_to_install(package)}")
     with quiet():
         kind: type[Optimizer] = getattr(import_module(f"{package}.optim"), name)
     try:

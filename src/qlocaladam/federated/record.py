@@ -10,9 +10,11 @@ import csv
 import hashlib
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from qlocaladam.federated.settings import OF_IMAGES
@@ -68,6 +70,8 @@ def _summarise(made: Json, history: bytes, measured: Json) -> dict[str, Any]:
         "best_accuracy": max(accuracies),
         "best_round": accuracies.index(max(accuracies)) + 1,
         "final_accuracy": accuracies[-1],
+        "last_third_accuracy": last_third(accuracies),
+        "mean_accuracy": fmean(accuracies),
         "rounds": len(rows),
         "diverged": measured["diverged"],
         "optimizer_bytes": measured["optimizer_bytes"],
@@ -75,6 +79,11 @@ def _summarise(made: Json, history: bytes, measured: Json) -> dict[str, Any]:
         "settings_sha256": hashlib.sha256(as_json(made)).hexdigest(),
     }
     return sealed(summary)
+
+
+def last_third(accuracies: Sequence[float]) -> float:
+    """The mean over the last third of the rounds: what a run has come to, with less noise than any single round."""
+    return fmean(accuracies[-math.ceil(len(accuracies) / 3) :])
 
 
 def _rows(history: bytes) -> list[dict[str, str]]:

@@ -7,6 +7,7 @@ a workflow can plan without it.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from qlocaladam.federated.client import LocalTraining
 
 PRECISIONS = ("fp32", "bf16")
+STATES = ("reset", "persist")
 OF_IMAGES = ("stem", "image_size", "flip")
 """Settings that mean nothing to text. There, `images` in the results are windows."""
 
@@ -38,6 +40,10 @@ class RunSettings:
     stem: str = "7x7"
     image_size: int = 224
     flip: bool = True
+    loss_scale: float = 1.0
+    """What clients multiply the loss by before they take its gradient."""
+    states: str = "reset"
+    """`reset`: every client starts every round with fresh optimizer states. `persist`: with those of its last round."""
     precision: str = "fp32"
     """`bf16` trains under autocast."""
     device: str = "cpu"
@@ -49,12 +55,18 @@ class RunSettings:
         from qlocaladam.models import STEMS
         from qlocaladam.optim import ARMS
 
-        for name, accepted in (("arm", (*ARMS, *PEERS)), ("stem", STEMS), ("precision", PRECISIONS)):
+        words = {"arm": (*ARMS, *PEERS), "stem": STEMS, "states": STATES, "precision": PRECISIONS}
+        for name, accepted in words.items():
             if getattr(self, name) not in accepted:
                 raise ValueError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
         for name in ("rounds", "clients_per_round", "epochs", "batch_size", "width", "image_size"):
             whole_number(name, getattr(self, name), 1)
         whole_number("seed", self.seed, 0, 2**32 - 1)
+        number = isinstance(self.loss_scale, int | float) and not isinstance(self.loss_scale, bool)
+        if not number or not 0 < self.loss_scale < math.inf:
+            raise ValueError(f"loss_scale must be a finite number above 0, got {self.loss_scale!r}")
+        if self.states == "persist" and self.arm in PEERS:
+            raise ValueError(f"states must be reset for {self.arm}, whose states cannot be kept, got {self.states!r}")
         fixed = {"lr", "seed"} & self.optimizer.keys()
         if fixed:
             raise ValueError(f"optimizer must not set {', '.join(sorted(fixed))}: it is a setting of the run")
@@ -75,6 +87,8 @@ class RunSettings:
             flip=self.flip,
             autocast=self.precision == "bf16",
             seed=self.seed,
+            loss_scale=self.loss_scale,
+            persist=self.states == "persist",
             peer=self.arm if self.arm in PEERS else None,
         )
 
@@ -84,4 +98,4 @@ class RunSettings:
 
         optimizer = self.local_training().make_optimizer([torch.zeros(1, requires_grad=True)])
         plain: dict[str, Any] = json.loads(json.dumps(optimizer.defaults, default=str))
-        return plain
+        return {name: value for name, value in plain.items() if name != "seed"}  # every client has its own

@@ -1,13 +1,14 @@
-"""One Adam update of a list of tensors, twice: `reference` in torch operations, `fused` in compiled code for CPUs."""
+"""One Adam update of a list of tensors: `reference` in torch operations, `fused` in C for CPUs, `triton` for GPUs."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 
-from qlocaladam.codecs import Codec, Encoded
+from qlocaladam.codecs import Codec, Encoded, LogCodec
 from qlocaladam.keys import stream_key
 
 
@@ -37,6 +38,7 @@ class Rule:
     beta1: float
     beta2: float
     eps: float
+    eps_floor: float
     weight_decay: float
     decoupled: bool
     maximize: bool
@@ -56,6 +58,15 @@ class Rule:
     def root_correction(self, step: int) -> float:
         return float((1 - self.beta2**step) ** 0.5)
 
+    def eps_at(self, step: int) -> float:
+        """What is added to the root of the variance: at least the root of what `eps_floor` is after bias correction."""
+        return max(self.eps, self.eps_floor**0.5 / self.root_correction(step)) if self.eps_floor else self.eps
+
     def floor(self, step: int) -> float:
         """What a variance is read as at least. Before the first step there is nothing to read but zeros."""
         return self.variance_floor if step > 1 or self.floor_first_step else 0.0
+
+    def least_ranges(self) -> tuple[float, float]:
+        """What a narrower range of a block counts as, of momentum and of variance; of logarithms in powers of two."""
+        momentum, variance = (codec.least_range if codec else 0.0 for codec in (self.momentum, self.variance))
+        return momentum, variance / math.log(2) if isinstance(self.variance, LogCodec) else variance

@@ -28,6 +28,7 @@ typedef struct {
     int64_t first_block;                              /* blocks of all tensors before this one */
     float step_size;                                  /* learning rate over the bias correction of momentum */
     float inv_root_correction;                        /* 1 / sqrt(bias correction of variance) */
+    float eps;
     float variance_floor;                             /* what a variance is read as at least */
     uint32_t step, index;                             /* of the update and of the tensor: they name its noise */
     int32_t param_type, grad_type;
@@ -50,7 +51,7 @@ typedef struct {
     int32_t stochastic_weights;
     uint32_t seed;
     float beta1, beta2, one_minus_beta1, one_minus_beta2;
-    float eps, log_offset;
+    float log_offset;
     float least_momentum, least_variance;             /* what a narrower range of a block counts as */
     float variance_padding;                           /* what a block of variances is padded with; momentum: 0 */
     float grad_sign, weight_decay, shrink;            /* shrink: what decoupled decay leaves of a parameter */
@@ -477,7 +478,7 @@ typedef struct {
 
 INLINE Adam adam_of(const Tensor *t, const Settings *s)
 {
-    return (Adam){s->beta1, s->beta2, s->one_minus_beta1, s->one_minus_beta2, s->eps, s->grad_sign, s->weight_decay,
+    return (Adam){s->beta1, s->beta2, s->one_minus_beta1, s->one_minus_beta2, t->eps, s->grad_sign, s->weight_decay,
                   s->shrink, t->step_size, t->inv_root_correction, (uint32_t)bits_of(t->variance_floor)};
 }
 

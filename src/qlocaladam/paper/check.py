@@ -17,14 +17,24 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from qlocaladam import datasets
-from qlocaladam.analysis import equivalence, footprint, heterogeneity, participation, precision, significance
+from qlocaladam.analysis import (
+    contrasts,
+    footprint,
+    heterogeneity,
+    participation,
+    precision,
+    registered,
+    significance,
+)
+from qlocaladam.analysis.client_memory import client_memory
 from qlocaladam.federated import record
 from qlocaladam.federated.partition import Partition, load_partition, partition
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.models import PAPER_MODELS
-from qlocaladam.paper import claims, figures, numbers, page, tables
+from qlocaladam.paper import claims, figures, grid, numbers, page, tables
 from qlocaladam.paper.layout import CLIENT_FILES, EXACT, Layout
 from qlocaladam.paper.runs import read_runs
+from qlocaladam.project import project_file
 
 SOUND = "as asked"
 WRONG = "wrong"
@@ -34,7 +44,7 @@ KINDS = (*("data", "partition", "run", "analysis", "exact", "test", "table", "pa
 """Of files, in the order they are looked at."""
 VERDICTS = (SOUND, WRONG, MISSING, UNKNOWN)
 FAILED = (WRONG, MISSING)
-PUBLISHED = Path("paper/published.yaml")
+PUBLISHED = "paper/published.yaml"
 PAPER = (("cifar10", "cifar100"), (0.1, 0.5, 1.0, "iid"))
 """Data sets and alphas of the paper's partitions."""
 
@@ -122,7 +132,7 @@ def _runs(layout: Layout) -> Iterator[Finding]:
     partitions: dict[str, Partition | None] = {}
     for place in layout.runs.to_dict("records"):
         folder, file = layout.run_folder(place), layout.partition_file(place)
-        if layout.run_name(place) in layout.absent:
+        if grid.run_name(place) in layout.absent:
             yield Finding("run", folder, UNKNOWN, f"{layout.run_lacks(place)}; train is false, so it is left out")
             continue
         if file not in partitions:
@@ -181,8 +191,10 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     for name in layout.tested:
         yield "test", [layout.significance_file(name)], partial(_significance, layout, name)
     for name in layout.compared:
-        files = [layout.equivalence_file(name, file) for file in ("equivalence", "differences")]
-        yield "test", files, partial(_equivalence, layout, name)
+        files = [layout.contrasts_file(name, file) for file in ("contrasts", "differences")]
+        yield "test", files, partial(_contrasts, layout, name)
+    for name in layout.asking:
+        yield "test", [layout.answers_file(name)], partial(_answers, layout, name)
     for name in layout.tables:
         files = [f"{layout.results}/tables/{name}.csv", f"{layout.latex}/tables/{name}.tex"]
         yield "table", files, partial(_table, layout, name)
@@ -268,6 +280,9 @@ def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
         known = [place for place in layout.sized_places() if place[0] in PAPER_MODELS]
         return {"memory.csv": footprint.memory(layout.config["arms"], known)}
 
+    def whole_clients() -> dict[str, pd.DataFrame]:
+        return {"client_memory.csv": client_memory(layout.config["arms"], layout.config["defaults"]["block_size"])}
+
     def errors() -> dict[str, pd.DataFrame]:
         found = precision.simulate()
         summaries = {"precision_summary.csv": precision.summarise(found)}
@@ -284,6 +299,7 @@ def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
 
     return {
         ("memory.csv",): text(memory),
+        ("client_memory.csv",): text(whole_clients),
         ("scaling.csv",): text(lambda: {"scaling.csv": footprint.scaling()}),
         ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(errors),
         ("clients.csv", "heterogeneity.csv"): text(
@@ -301,13 +317,19 @@ def _significance(layout: Layout, name: str) -> Texts:
     return {layout.significance_file(name): _csv(significance.compare(_trained(layout, layout.table_rows(name))))}
 
 
-def _equivalence(layout: Layout, name: str) -> Texts:
+def _contrasts(layout: Layout, name: str) -> Texts:
     entry, runs = layout.tables[name], _trained(layout, layout.table_rows(name))
     baseline = entry.get("baseline", "fp32")
     return {
-        layout.equivalence_file(name): _csv(equivalence.compare(runs, float(entry["margin"]), baseline)),
-        layout.equivalence_file(name, "differences"): _csv(equivalence.differences(runs, baseline)),
+        layout.contrasts_file(name): _csv(contrasts.compare(runs, float(entry["margin"]), baseline)),
+        layout.contrasts_file(name, "differences"): _csv(contrasts.differences(runs, baseline)),
     }
+
+
+def _answers(layout: Layout, name: str) -> Texts:
+    questions = registered.load(project_file("paper/registered.yaml"))
+    runs = _trained(layout, layout.table_rows(name))
+    return {layout.answers_file(name): _csv(registered.answers(questions, runs, layout.scale))}
 
 
 def _table(layout: Layout, name: str) -> Texts:
@@ -341,7 +363,7 @@ def _numbers(layout: Layout) -> Texts:
 
 def _claims(layout: Layout) -> Texts:
     found = json.loads(Path(f"{layout.results}/numbers.json").read_text())
-    verdicts = claims.judge(claims.load(PUBLISHED), found, layout.scale)
+    verdicts = claims.judge(claims.load(Path(project_file(PUBLISHED))), found, layout.scale)
     return {
         f"{layout.results}/claims.csv": _csv(verdicts),
         f"{layout.latex}/tables/claims.tex": claims.counts_latex(verdicts, layout.scale),

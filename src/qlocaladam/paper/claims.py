@@ -11,18 +11,21 @@ import math
 import re
 import statistics
 import textwrap
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import gt
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from scipy.special import fdtr
+from scipy.special import fdtr, stdtrit
 
 from qlocaladam.analysis.significance import from_printed
 from qlocaladam.paper.latex import CHARACTER_POINTS, NONE, Column, Group, Table, bold, escape
+
+if TYPE_CHECKING:
+    from qlocaladam.paper.verdicts import Residuals, Sample
 
 EXACT = "exact"
 PRECISE = "within its printed precision"
@@ -54,8 +57,6 @@ TINY = 1e-9
 
 Entry = Mapping[str, Any]
 Numbers = Mapping[str, Mapping[str, Any]]
-Cell = tuple[str, str]
-"""A data set and an arm."""
 
 
 # What is printed.
@@ -158,62 +159,44 @@ def _bounds(how: str, inputs: Sequence[Interval]) -> Interval:
     return Interval(min(found), DERIVED[how](*(each.value for each in inputs)), max(found))
 
 
-# Claims. Each test says yes, no, or None: the difference is no greater than that between seeds.
+# Claims about numbers that do not scatter. Each test says yes, no, or None: undecided.
 
 
-def _greater(noise: float, first: float, *others: float) -> bool | None:
-    gap = first - max(others)
-    return None if abs(gap) <= noise else gap > 0
-
-
-def _monotone(noise: float, *values: float) -> bool | None:
-    """No value is below one before it."""
-    fall = max(before - after for before, after in itertools.pairwise(values))
-    return True if fall <= 0 else None if fall <= noise else False
-
-
-def _below(noise: float, *values: float, bound: float) -> bool | None:
-    return True if max(values) < bound else None if max(values) <= noise else False
-
-
-def _significant(noise: float, p: float, difference: float, *, bound: float) -> bool | None:
-    return None if p >= bound else difference > 0
-
-
-def _less_spread(noise: float, first: float, second: float, n: float) -> bool | None:
-    """Of two deviations over n seeds, by the F-test at 5 %."""
+def _less_spread(first: float, second: float, n: float) -> bool | None:
+    """Of two deviations over n seeds, by the F-test; it errs in 5 % of the cases in which they are equal."""
     p = float(fdtr(n - 1, n - 1, (first / second) ** 2))  # scipy.stats takes a second to import, in every snakemake
-    return True if p < 0.05 else False if p > 0.95 else None
+    return True if p < 0.025 else False if p > 0.975 else None
 
 
-def _one_of(noise: float, value: float, mean: float, deviation: float, n: float) -> bool:
+def _one_of(value: float, mean: float, deviation: float, n: float) -> bool:
     """None of n numbers lies farther from their mean than this, were the others equal; deviations over n, the wider."""
     return abs(value - mean) <= deviation * math.sqrt(n - 1)
 
 
 TESTS: dict[str, Callable[..., bool | None]] = {
-    "greater": _greater,
-    "not_less": lambda noise, first, *others: first - max(others) >= -noise,
-    "not_more": lambda noise, first, *others: first - min(others) <= noise,
-    "monotone": _monotone,
-    "below": _below,
-    "above": lambda noise, *values, bound: min(values) > bound,
-    "small": lambda noise, *values, bound: max(map(abs, values)) < bound,
-    "closer": lambda noise, first, *others: abs(first) < min(map(abs, others)),
-    "between": lambda noise, value, low, high: low <= value <= high,
-    "collapsed": lambda noise, accuracy, chance: accuracy < 2 * chance,
-    "not_collapsed": lambda noise, accuracy, chance: accuracy >= 2 * chance,
-    "significant": _significant,
-    "not_significant": lambda noise, p, bound: p >= bound,
+    "greater": lambda first, *others: None if first == max(others) else first > max(others),
+    "not_less": lambda first, *others: first >= max(others),
+    "not_more": lambda first, *others: first <= min(others),
+    "monotone": lambda *values: all(before <= after for before, after in itertools.pairwise(values)),
+    "below": lambda *values, bound: max(values) < bound,
+    "above": lambda *values, bound: min(values) > bound,
+    "small": lambda *values, bound: max(map(abs, values)) < bound,
+    "closer": lambda first, *others: abs(first) < min(map(abs, others)),
+    "between": lambda value, low, high: low <= value <= high,
+    "each_greater": lambda *values: all(map(gt, values[: len(values) // 2], values[len(values) // 2 :])),
+    "collapsed": lambda accuracy, chance: accuracy < 2 * chance,
+    "not_collapsed": lambda accuracy, chance: accuracy >= 2 * chance,
+    "significant": lambda p, difference, bound: difference > 0 if p < bound else None,
+    "not_significant": lambda p, bound: p >= bound,
     "less_spread": _less_spread,
     "one_of": _one_of,
-    "several_above": lambda noise, *values, bound: sum(value > bound for value in values) > 1,
-    "several_below": lambda noise, *values, bound: sum(value < bound for value in values) > 1,
-    "steady": lambda noise, *values, bound: max(values) <= bound * min(values),
-    "equal": lambda noise, *values: max(values) - min(values) <= TINY * max(values),
+    "several_above": lambda *values, bound: sum(value > bound for value in values) > 1,
+    "several_below": lambda *values, bound: sum(value < bound for value in values) > 1,
+    "steady": lambda *values, bound: max(values) <= bound * min(values),
+    "equal": lambda *values: max(values) - min(values) <= TINY * max(map(abs, values)),
 }
-NOISY = ("greater", "not_less", "not_more", "monotone", "below")
-"""Tests of accuracies that ask how far seeds alone would take them apart."""
+OF_RUNS = ("greater", "not_less", "monotone", "equivalent", "close", "collapsed", "not_collapsed")
+"""Ways of `qlocaladam.paper.verdicts`, by which claims about runs are judged over their seeds."""
 
 
 # The ledger's form.
@@ -266,12 +249,12 @@ def _check_form(entry: Entry, known: Mapping[str, Entry]) -> None:
         _interval(entry)
     if entry.get("claim", entry["id"]) not in known:
         raise ValueError(f"claim {entry['claim']!r} is no id")
-    for way, hows in (("from", DERIVED), ("check", TESTS), ("test", TESTS)):
+    for way, hows in (("from", DERIVED), ("check", TESTS), ("test", {*TESTS, *OF_RUNS})):
         if way in entry:
             _check_way(way, entry[way], hows, known)
 
 
-def _check_way(way: str, content: Any, hows: Mapping[str, object], known: Mapping[str, Entry]) -> None:
+def _check_way(way: str, content: Any, hows: Collection[str], known: Mapping[str, Entry]) -> None:
     if not isinstance(content, dict) or not content.get("of") or not content.get("how"):
         raise ValueError(f"{way} must have how and of, got {content!r}")
     for how in _listed(content["how"]):
@@ -309,8 +292,6 @@ class Evidence:
     published: Mapping[str, Entry]
     numbers: Numbers
     scale: str
-    deviations: Mapping[Cell, float]
-    """Over seeds, of what was trained here."""
 
     def value(self, name: str) -> Any:
         return self.numbers.get(name, {}).get("value")
@@ -327,27 +308,38 @@ class Evidence:
         places = itertools.groupby(entries, key=lambda entry: entry["where"])
         return ", ".join(f"{', '.join(entry['printed'] for entry in group)} ({place})" for place, group in places)
 
-    def spread(self, name: str) -> float:
-        """Over seeds, here or in the paper, whichever is wider."""
-        ids = {cell: "multiseed/{}/{}/std".format(*cell) for cell in _cells(name)}
-        printed = {cell: _interval(self.published[id]).value for cell, id in ids.items() if id in self.published}
-        return max(_noise([name], self.deviations), _noise([name], printed))
+    def sample(self, name: str) -> Sample:
+        """All seeds of a run that is named with the default seed."""
+        from qlocaladam.paper.verdicts import Sample
+
+        match = RUN.fullmatch(name)
+        assert match is not None
+        dataset, alpha = match[2], match[3]
+        chance = self.value(f"setting/{dataset}/chance")
+        seeds = {int(self.value("setting/seed")): name}
+        seeds |= {int(other.rpartition("=")[2]): other for other in self.numbers if other.startswith(f"{name}/seed=")}
+        finals = [self.value(f"final/{other.partition('/')[2]}") for other in seeds.values()]
+        lost = any(final is None or final < 2 * chance for final in finals)
+        values = {seed: self.value(other) for seed, other in seeds.items() if self.value(other) is not None}
+        return Sample(values, f"{dataset}/{alpha}", lost)
+
+    def residuals(self, metric: str) -> Residuals:
+        """How far a metric scatters, by setting."""
+        from qlocaladam.paper.verdicts import Residual
+
+        found = {}
+        for other, number in self.numbers.items():
+            match = re.fullmatch(rf"residual/{metric}/([^/]+/[^/]+)/variance", other)
+            if match and number["value"]:
+                found[match[1]] = Residual(number["value"], self.value(other.replace("/variance", "/freedom")))
+        return found
 
 
 def judge(published: Sequence[Entry], numbers: Numbers, scale: str) -> pd.DataFrame:
     """A row for each entry. `numbers` is numbers.json; the difference is what was found here less what is printed."""
-    evidence = Evidence({entry["id"]: entry for entry in published}, numbers, scale, _deviations(numbers))
+    evidence = Evidence({entry["id"]: entry for entry in published}, numbers, scale)
     rows = [{**entry, **vars(_judged(evidence, entry))} for entry in published]
     return pd.DataFrame(rows, columns=COLUMNS, dtype=object)  # counts stay whole beside what is not
-
-
-def _deviations(numbers: Numbers) -> dict[Cell, float]:
-    found = {}
-    for name, number in numbers.items():
-        match = re.fullmatch(r"seeds/([^/]+)/[^/]+/([^/]+)/std", name)
-        if match and number["value"] is not None:
-            found[match[1], match[2]] = float(number["value"])
-    return found
 
 
 def _judged(evidence: Evidence, entry: Entry) -> Finding:
@@ -407,7 +399,7 @@ def _check(evidence: Evidence, entry: Entry) -> Finding:
     """Whether a claim is true of the printed numbers, wherever in their bounds they lie."""
     how, of, options = _parts(entry["check"])
     corners = _corners([_interval(evidence.published[name]) for name in of])
-    contradicted = all(TESTS[how](0.0, *corner, **options) is False for corner in corners)
+    contradicted = all(TESTS[how](*corner, **options) is False for corner in corners)
     verdict = CONTRADICTS if contradicted else CONSISTENT
     return Finding(verdict, _said(entry, f"printed are {evidence.named(of, most=10)}"))
 
@@ -445,11 +437,27 @@ def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float)
         return verdict, f"equal to the last printed digit{cut}"
     if "recipe" in entry:
         return CONTRADICTS, f"{entry['recipe']}, which gives {_plain(value)}, not {entry['printed']}"
-    if entry["kind"] == "trained" and abs(value - printed.value) <= evidence.spread(entry["rebuilt"]):
+    if entry["kind"] == "trained" and _within_seeds(evidence, entry["rebuilt"], printed):
         return SPREAD, found
     if entry["rebuilt"].startswith("setting/") and elsewhere:
         return NOT_COMPARABLE, f"{found}: a setting of the scale {evidence.scale}"
     return DIFFERS, _said(entry, found)
+
+
+def _within_seeds(evidence: Evidence, name: str, printed: Interval) -> bool:
+    """Whether a printed number lies where it would come out with other seeds, with a confidence of 95 %."""
+    run, mean = RUN.fullmatch(name), re.fullmatch(r"seeds/([^/]+/[^/]+)/[^/]+/mean", name)
+    if not (run or mean):
+        return False
+    metric = run[1].partition("_over_")[0] if run else "best"
+    residual = evidence.residuals(metric).get(f"{run[2]}/{run[3]}" if run else mean[1] if mean else "")
+    if residual is None:
+        return False
+    # Two runs differ by chance; two differences of two runs by twice as much; two means over seeds by less.
+    runs = 4 if run and "_over_" in run[1] else 2 if run else 2 / evidence.value(name.replace("/mean", "/n"))
+    half = stdtrit(residual.freedom, 0.975) * math.sqrt(runs * residual.variance)
+    value = evidence.value(name)
+    return bool(value - half <= printed.high and printed.low <= value + half)
 
 
 def _here(evidence: Evidence, *names: str) -> str:
@@ -464,65 +472,36 @@ def _behind(evidence: Evidence, entry: Entry) -> str:
     return f"; the claim behind it, {entry['claim']}: {finding.verdict}"
 
 
-RUN = re.compile(r"(?:best|final|seeds)(?:_over_([^/]+)|(_spread)/[^/]+)?/([^/]+)/[^/]+/([^/]+)(?!.*/std$)")
-
-
-def _noise(names: Iterable[str], deviations: Mapping[Cell, float]) -> float:
-    """How far two runs differ by their seeds alone. An arm with no seeds of its own varies like the one beside it."""
-    cells = list(itertools.chain.from_iterable(map(_cells, names)))
-    fallback = max((deviations[cell] for cell in cells if cell in deviations), default=0.0)
-    return math.hypot(*sorted(deviations.get(cell, fallback) for cell in cells)[-2:])
-
-
-def _cells(name: str) -> list[Cell]:
-    """Data set and arm of the runs that a number is made of: one, or two where it is a difference."""
-    match = RUN.match(name)
-    if match is None:
-        return []
-    other, spread, dataset, arm = match.groups()
-    second = arm if spread or other == "default" else other
-    return [(dataset, each) for each in (arm, second) if each]
+RUN = re.compile(
+    r"((?:best|final|last_third|mean)(?:_over_[^/]+)?)/([^/]+)/([^/]+)/([^/=]+(?:/(?:block_size|lr)=[^/]+)*)"
+)
+"""A number of a run with the default seed: metric, data set, alpha, and arm with what is not at the defaults."""
 
 
 def _test(evidence: Evidence, entry: Entry) -> Finding:
-    """Whether a claim is true of what was computed here."""
+    """Whether a claim is true of what was computed here: of runs over all of their seeds, of the rest as it is."""
     how, of, options = _parts(entry["test"])
     values = [evidence.value(name) for name in of]
     missing = [name for name, value in zip(of, values, strict=True) if value is None]
     if missing:
         return Finding(NOT_RUN, f"{', '.join(missing[:3])} {'was' if len(missing) == 1 else 'were'} not made")
-    noise = _noise(of, evidence.deviations) if how in NOISY else 0.0
-    outcome = TESTS[how](noise, *values, **options)
+    if RUN.fullmatch(of[0]):
+        from qlocaladam.paper import verdicts  # needs scipy.stats, which every snakemake would have to wait for
+
+        runs = [name for name in of if RUN.fullmatch(name)]
+        if how in ("collapsed", "not_collapsed"):
+            options["chance"] = values[1]
+        outcome, words = verdicts.judge(
+            how, list(map(evidence.sample, runs)), evidence.residuals(of[0].partition("/")[0]), options
+        )
+        shown = f"; {words}"
+    else:
+        outcome, shown = TESTS[how](*values, **options), ""
     verdict = UNDECIDED if outcome is None else HOLDS if outcome else FAILS
-    shown = ", ".join(map(_plain, values)) if len(values) <= 10 else f"{len(values)} numbers"
-    spread = f"; seeds differ by {_plain(noise)}" if noise else ""
-    spread += f"; {_needed(evidence, entry, noise, values)}" if outcome is None else ""
+    numbers = ", ".join(map(_plain, values)) if len(values) <= 10 else f"{len(values)} numbers"
     files = dict.fromkeys(file for name in of for file in evidence.numbers[name]["file"].split(", "))
-    reason = f"{entry['says']}: {_here(evidence, *of)}: {shown}{spread}"
+    reason = f"{entry['says']}: {_here(evidence, *of)}: {numbers}{shown}"
     return Finding(verdict, reason, file=", ".join(files), measured_on=evidence.measured_on(*of))
-
-
-MOST_SEEDS = 10**5
-"""Beyond which a number of seeds is as good as infinite."""
-
-
-def _needed(evidence: Evidence, entry: Entry, noise: float, values: Sequence[Any]) -> str:
-    """How many seeds would decide, if means and deviations stayed as they are."""
-    how, of, options = _parts(entry["test"])
-
-    def decides(n: float) -> bool:
-        if how == "less_spread":
-            return _less_spread(0.0, values[0], values[1], n) is not None
-        if how == "significant":
-            (dataset, arm), *_ = _cells(of[1])
-            own, base = (evidence.deviations[dataset, each] for each in (arm, "fp32"))
-            return bool(from_printed(values[1], own, int(n), 0.0, base, int(n))["p"] < options["bound"])
-        return TESTS[how](noise / math.sqrt(n), *values, **options) is not None
-
-    counts = range(2, MOST_SEEDS + 1)
-    place = bisect_left(counts, True, key=decides)
-    many = f"{counts[place]:,}" if place < len(counts) else f"more than {MOST_SEEDS:,}"
-    return f"{many} seeds would decide, if these numbers stayed"
 
 
 def _untested(evidence: Evidence, entry: Entry) -> Finding:

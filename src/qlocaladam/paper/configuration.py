@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from qlocaladam.paper import consistency, grid
+from qlocaladam.project import project_file
 
 SCHEMA = "workflow/schemas/config.schema.yaml"
+REGISTERED, REGISTERED_SCHEMA = "paper/registered.yaml", "workflow/schemas/registered.schema.yaml"
 COMMAND_LINE = "--config"
 
 
@@ -62,7 +64,7 @@ def check(config: MutableMapping[str, Any], files: Sequence[str | Path], overrid
     for path in files:
         refuse_unreadable(path)
     _merge(config, overrides)
-    for complaint in (refuse_by_schema, grid.check, consistency.check):
+    for complaint in (refuse_by_schema, grid.check, consistency.check, refuse_unknown_in_questions):
         try:
             complaint(config)
         except ValueError as error:
@@ -99,7 +101,7 @@ def _origin(key: str, files: Sequence[str | Path], overrides: Mapping[str, Any])
     if key in overrides:
         return COMMAND_LINE
     having = [path for path in files if key in yaml.safe_load(Path(path).read_text())]
-    return os.path.relpath((having or list(files))[-1])
+    return os.path.relpath((having or list(files))[-1]) if files else "the configuration"
 
 
 def refuse_unreadable(path: str | Path) -> None:
@@ -136,6 +138,42 @@ def _repeated(node: Any) -> Iterator[tuple[str, int]]:
             yield from _repeated(item)
 
 
+def registration(path: str | Path) -> dict[str, Any]:
+    """The registered questions; ValueError in one line where they are not as the schema has them."""
+    import yaml
+
+    refuse_unreadable(path)
+    content: dict[str, Any] = yaml.safe_load(Path(path).read_text())
+    try:
+        refuse_by_schema(content, yaml.safe_load(Path(project_file(REGISTERED_SCHEMA)).read_text()))
+    except Mistake as error:
+        raise ValueError(f"{path}: {error}") from None
+    names = [question["name"] for question in content["questions"]]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{path}: questions has {name!r} {names.count(name)} times; each needs a name of its own")
+    return content
+
+
+def refuse_unknown_in_questions(config: Mapping[str, Any]) -> None:
+    """Raise ValueError where a table shows the registered questions and one asks for what the configuration lacks."""
+    table = next((name for name, entry in config["tables"].items() if entry["kind"] == "registered"), None)
+    if table is None:
+        return
+    content = registration(project_file(REGISTERED))
+    asked = [("scale", content["scale"], "scales")]
+    asked += [("datasets", dataset, "datasets") for dataset in content["datasets"]]
+    asked += [
+        (f"{question['name']}: {side}", question[side], "arms")
+        for question in content["questions"]
+        for side in ("arm", "baseline")
+    ]
+    for key, value, part in asked:
+        if value not in config[part]:
+            where = f"tables.{table} shows {REGISTERED}, whose {key} is"
+            raise ValueError(f"{where} {value!r}; accepted: {', '.join(config[part])}")
+
+
 class Mistake(ValueError):
     """A mistake whose words do not begin with the key that it stands under."""
 
@@ -147,7 +185,7 @@ def refuse_by_schema(config: Any, schema: Any = None) -> None:
     import jsonschema  # type: ignore[import-untyped, unused-ignore]
     import yaml
 
-    schema = schema or yaml.safe_load(Path(SCHEMA).read_text())
+    schema = schema or yaml.safe_load(Path(project_file(SCHEMA)).read_text())
     # To JSON 10.0 is a whole number, and to Python nan is greater than 0, as nothing says that it is not.
     kind = jsonschema.Draft202012Validator
     types = kind.TYPE_CHECKER.redefine("integer", _is_whole).redefine("number", _is_number)

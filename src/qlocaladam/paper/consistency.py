@@ -21,13 +21,13 @@ PAPER_DATA = ("cifar10", "cifar100")
 """Whose partitions are analysed at full size at every scale."""
 LEDGER_TABLES = ("claims", "disagreements")
 """Files that the ledger writes beside the tables."""
-ROW_AXES = {"multiseed": ("alpha", "arm"), "equivalence": ("alpha", "arm")}
+ROW_AXES = {"multiseed": ("alpha", "arm"), "contrasts": ("alpha", "arm")}
 """What tells one row of these tables from another, besides the data set."""
 
 
 def check(config: Config) -> None:
     """Raise ValueError at the first mistake."""
-    for one in (_sources, _datasets, _labels, _arms, _tables, _figures):
+    for one in (_sources, _datasets, _clients, _labels, _arms, _tables, _figures):
         one(config)
 
 
@@ -59,9 +59,16 @@ def _datasets(config: Config) -> None:
         for part, most in zip(("train", "test"), there or (), strict=False):
             if wanted.get(part, 0) > most:
                 _refuse(f"{key}.{part}_images", wanted[part], f"1 to {most:,}, as many as {data} has")
-        together = {**DEFAULTS, **grid.training(config, name)}["clients_per_round"]
-        if together > config["clients"]:
-            _refuse("clients", config["clients"], f"at least clients_per_round, which is {together} for {name}")
+
+
+def _clients(config: Config) -> None:
+    """Whether there are as many clients as take part in a round."""
+    for run in grid.expand(config)[["experiment", "dataset", "clients", "clients_per_round"]].to_dict("records"):
+        if int(run["clients_per_round"]) > int(run["clients"]):
+            at_least = f"at least clients_per_round, which is {run['clients_per_round']} for {run['dataset']}"
+            named = next(one for one in config["experiments"] if one["name"] == run["experiment"])
+            key = f"experiments, {run['experiment']}: clients" if "clients" in named else "clients"
+            _refuse(key, int(run["clients"]), at_least)
 
 
 def _labels(config: Config) -> None:
@@ -98,9 +105,14 @@ def _tables(config: Config) -> None:
             _refuse("tables has a table that", name, f"any name but {', '.join(LEDGER_TABLES)}, which the ledger has")
         if entry["kind"] in ("clients", "data_distribution", "data_distribution_summary", "scaling"):
             _of_the_paper(key, where, () if entry["kind"] == "scaling" else ("dataset", "alpha"))
+        if entry["kind"] == "client_memory":
+            _of_the_paper(key, where, ("dataset", "arm"))
+        _closed_loop(config, key, entry)
         if "experiments" not in entry:
             continue
         rows = _rows(config, entry, entry)
+        if entry["kind"] == "registered":
+            continue
         axes = ROW_AXES.get(entry["kind"], (entry.get("rows", "alpha"), *["arm"] * (entry["kind"] == "heterogeneity")))
         _one_run_but_for_seeds(f"{key}: a row", rows, ("dataset", *axes), "rows")
         if entry["kind"] in ROW_AXES:
@@ -117,11 +129,29 @@ def _figures(config: Config) -> None:
             if not isinstance(where.get("dataset"), str):
                 _refuse(f"{key}.where.dataset", where.get("dataset"), f"one of {', '.join(PAPER_DATA)}")
             _of_the_paper(key, where, ("dataset",))
+        if entry["kind"] == "client_memory":
+            _of_the_paper(key, where, ("dataset", "arm"))
         if entry["kind"] == "distributions" and _is_text(config, where["dataset"]):
             _refuse(f"{key}.where.dataset", where["dataset"], "data of images")
+        _closed_loop(config, key, entry)
         for number, panel in enumerate(entry.get("panels", [])):
             rows = _rows(config, entry, panel)
             _one_run_but_for_seeds(f"{key}.panels[{number}]: a line", rows, (panel["hue"],), "hue")
+
+
+def _closed_loop(config: Config, key: str, entry: Config) -> None:
+    """Model sizes are those of transformers, and the microscope looks at images; neither at arms of other packages."""
+    if entry["kind"] not in ("model_size", "microscope"):
+        return
+    from qlocaladam.federated.peers import PEERS  # imports torch, which few configurations need
+
+    wanted = entry["kind"] == "model_size"
+    for dataset in as_list(entry["where"]["dataset"]):
+        if _is_text(config, dataset) != wanted:
+            _refuse(f"{key}.where.dataset", dataset, "data of text" if wanted else "data of images")
+    for arm in as_list(entry["where"]["arm"]):
+        if config["arms"].get(arm, {}).get("arm") in PEERS:
+            _refuse(f"{key}.where.arm", arm, "arms of this package")
 
 
 def _is_text(config: Config, dataset: str) -> bool:
@@ -141,7 +171,7 @@ def _of_the_paper(key: str, where: Config, axes: Iterable[str]) -> None:
             _refuse(f"{key}.where", dict(where), f"{' and '.join(axes) or 'none'}, by which it is told apart")
         for one in as_list(value) if name == "dataset" else ():
             if one not in PAPER_DATA:
-                _refuse(f"{key}.where.dataset", one, f"{', '.join(PAPER_DATA)}, whose partitions the paper has")
+                _refuse(f"{key}.where.dataset", one, f"{', '.join(PAPER_DATA)}, which the paper has")
 
 
 def _one_run_but_for_seeds(what: str, rows: pd.DataFrame, axes: tuple[str, ...], by: str) -> None:

@@ -22,17 +22,20 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from qlocaladam.files import write_whole
+from qlocaladam.paper import registered
 from qlocaladam.paper.grid import GRID, as_list
-from qlocaladam.paper.runs import collapsed, read_histories
+from qlocaladam.paper.runs import METRICS, collapsed, read_histories
 from qlocaladam.paper.style import (
     ARM_LINES,
     COLUMN,
     DPI,
+    FAR,
     GREY,
     PAGE,
     SMALL,
     Line,
     arm_colours,
+    far_off,
     ordered_colours,
     theme,
 )
@@ -45,6 +48,10 @@ HUES = {
     "alpha": "\N{GREEK SMALL LETTER ALPHA} = {}",
     "block_size": "B = {}",
     "lr": "lr = {}",
+    "loss_scale": "loss times {}",
+    "clients": "{} clients",
+    "clients_per_round": "{} clients a round",
+    "states": "states {}",
     "seed": "seed {}",
 }
 """What a line can stand for, and how it is called."""
@@ -52,10 +59,8 @@ BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "bor
 """Where a legend stands under a panel: as far down as its ticks and its label reach."""
 CROWDED = 8
 """Panels with more lines than this are one above the other, as wide as the page allows."""
-FAR = 6
-"""Margins beyond which an arm is too far off to be drawn on the same axis."""
-VERDICTS = {"equivalent": "o", "better": ">", "worse": "<", "undecided": "D"}
-"""The marker of each."""
+INTERVALS = {"simultaneous interval": ("simultaneous", 0.9), "95 % interval": ("ci", 2.4)}
+"""Of a contrast, by what they are called: the columns and the width of the line."""
 CODE_ARMS = {
     "log, nearest": "q-localadam",
     "log, floor": "rounding-floor",
@@ -66,6 +71,14 @@ CODE_ARMS = {
 """The arm whose variance has a code: the code is drawn like that arm."""
 HEATMAP_COLUMNS = {"class": ("Dominant class (%)", "#D55E00"), "samples": ("Samples / 100", "#56B4E9")}
 """What a column shows, and its darkest colour, on which black figures can still be read."""
+
+CLIENT_COLOURS = {
+    "activations": ("activations", "#d4d4d4"),
+    "weights": ("weights", "#0072B2"),
+    "gradients": ("gradients", "#56B4E9"),
+    "states": ("optimizer states", "#D55E00"),
+}
+"""Of the parts of what a client holds: label and colour."""
 
 STEP_QUANTILES = {"median": "Median error\n(learning rates)", "p99": "99th percentile of error\n(learning rates)"}
 ERROR_COLOURS = (1e-3, 1e3)
@@ -169,8 +182,9 @@ def _hue_lines(hue: str, runs: pd.DataFrame, arms: Mapping[str, str]) -> dict[An
 
 
 def _by_size(value: Any) -> float:
-    """An alpha is a word; iid is the limit of ever larger ones."""
-    return float("inf") if value == "iid" else float(value)
+    """IID is the limit of ever larger alphas; states that persist come after those that are reset."""
+    words = {"iid": float("inf"), "reset": 0.0, "persist": 1.0}
+    return words[value] if value in words else float(value)
 
 
 def _hue_label(hue: str, value: Any, arms: Mapping[str, str]) -> str:
@@ -229,90 +243,74 @@ def _legend_title(axes: Axes) -> str:
     return "Best accuracy (%)" + (", mean over seeds; band: lowest to highest" if bands else "")
 
 
-def equivalence(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
-    """How far each arm is from a baseline, paired by seed, a panel for each data set and alpha. The margin: a band."""
-    table, seeds = (pd.read_csv(files[name], dtype={"alpha": str}) for name in ("equivalence", "differences"))
-    tests = table[(table["statistic"] == "best") & table["verdict"].notna() & table["difference"].notna()]
+def contrasts(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """How far each arm is from a baseline, a panel for each data set and alpha. The margin of equivalence: a band."""
+    table, seeds = (pd.read_csv(files[name], dtype={"alpha": str}) for name in ("contrasts", "differences"))
+    tests = table[(table["metric"] == METRICS[0]) & table["difference"].notna()]
     if tests.empty:
-        raise ValueError(f"figures.{spec['name']}: {files['equivalence']} compares no arm with another")
-    seeds = seeds[seeds["statistic"] == "best"]
-    baseline = spec["labels"]["arm"][table.loc[table["margin"].isna(), "arm"].iloc[0]]
+        raise ValueError(f"figures.{spec['name']}: {files['contrasts']} compares no arm with another")
+    seeds = seeds[seeds["metric"] == METRICS[0]]
+    is_baseline = table["margin"].isna() & table["reason"].isna()  # without one, a setting has no margins
+    baseline = spec["labels"]["arm"][table.loc[is_baseline, "arm"].iloc[0]]
     lines = _hue_lines("arm", tests, spec["labels"]["arm"])
     panels = list(tests.groupby(["dataset", "alpha"], sort=False))
     columns = len(panels) if len(panels) <= 3 else 2
     rows = -(-len(panels) // columns)
     figure = Figure((PAGE, 0.75 + rows * (0.5 + 0.21 * len(lines))), layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    ends = _forest_ends(tests)
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axes, ((dataset, alpha), of_panel) in zip(grid.flat, panels, strict=False):
         own = seeds[(seeds["dataset"] == dataset) & (seeds["alpha"] == alpha)]
-        _forest(axes, of_panel, own, lines, ends)
+        _forest(axes, of_panel, own, lines)
         axes.set_title(f"{spec['labels']['dataset'][dataset]}, {_hue_label('alpha', alpha, {})}")
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_axis_off()
     names = [spec["labels"]["arm"][arm] for arm in lines]
-    grid[0, 0].set(yticks=range(len(lines)), yticklabels=names, xlim=ends, ylim=(len(lines) - 0.4, -0.6))
+    grid[0, 0].set(yticks=range(len(lines)), yticklabels=names, ylim=(len(lines) - 0.4, -0.6))
     for axes in grid[-1]:
-        axes.set_xlabel(f"Best accuracy above {baseline} (pp)")
-    _forest_legend(figure, tests)
+        axes.set_xlabel(f"Last third above {baseline} (pp)")
+    _forest_legend(figure)
     return figure
 
 
 def _forest_ends(tests: pd.DataFrame) -> tuple[float, float]:
     """Of the axis: all intervals fit, but for those of arms so far off that they would press the others together."""
     margin = tests["margin"].iloc[0]
-    near = tests[tests["difference"].abs() <= FAR * margin][["difference", "ci_low", "ci_high"]]
+    near = tests[tests["difference"].abs() <= FAR * margin][["difference", "simultaneous_low", "simultaneous_high"]]
     widest = np.nan_to_num([-near.min(axis=None), near.max(axis=None)])
     low, high = np.clip(1.1 * widest, 1.5 * margin, FAR * margin)
     return float(-low), float(high)
 
 
-def _forest(
-    axes: Axes, tests: pd.DataFrame, seeds: pd.DataFrame, lines: Mapping[str, Line], ends: tuple[float, float]
-) -> None:
-    """A row for each arm: seeds, both intervals, and the mean, whose marker tells the verdict."""
-    margin = tests["margin"].iloc[0]
+def _forest(axes: Axes, tests: pd.DataFrame, seeds: pd.DataFrame, lines: Mapping[str, Line]) -> None:
+    """A row for each arm: seeds, both intervals, and the mean."""
+    margin, ends = tests["margin"].iloc[0], _forest_ends(tests)
     axes.axvspan(-margin, margin, color="#dfe8ef", linewidth=0, zorder=0)
     axes.axvline(0, color=GREY, linewidth=0.7, zorder=1)
     axes.grid(False, axis="y")
+    axes.set_xlim(ends)
     for row in tests.to_dict("records"):
         place, colour = list(lines).index(row["arm"]), lines[row["arm"]].color
         own = seeds[seeds["arm"] == row["arm"]]["difference"]
         axes.plot(own, np.full(len(own), place + 0.27), "|", color=colour, markersize=3.5, markeredgewidth=0.6)
         if not ends[0] <= row["difference"] <= ends[1]:
-            _far_off(axes, row["difference"], place, colour)
+            far_off(axes, row["difference"], place, colour)
             continue
-        for low, high, width in (("ci_low", "ci_high", 0.9), ("tost_ci_low", "tost_ci_high", 2.4)):
-            axes.plot([row[low], row[high]], [place, place], color=colour, linewidth=width, solid_capstyle="butt")
-        axes.plot(row["difference"], place, **_verdict_marker(row["verdict"], colour))
+        for name, width in INTERVALS.values():
+            ends_of_line = [row[f"{name}_low"], row[f"{name}_high"]]
+            axes.plot(ends_of_line, [place, place], color=colour, linewidth=width, solid_capstyle="butt")
+        axes.plot(row["difference"], place, "o", color=colour, markersize=4.2)
 
 
-def _far_off(axes: Axes, difference: float, place: int, colour: Any) -> None:
-    """An arrow to the edge that the arm lies beyond, and how far away it is."""
-    tip, tail, text, side = (0.01, 0.1, 0.12, "left") if difference < 0 else (0.99, 0.9, 0.88, "right")
-    arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
-    across = axes.get_yaxis_transform()
-    axes.annotate("", (tip, place), (tail, place), xycoords=across, arrowprops=arrow)
-    number = f"{difference:+.1f}".replace("-", "\N{MINUS SIGN}")
-    axes.text(text, place, number, fontsize=SMALL, ha=side, va="center", transform=across)
-
-
-def _verdict_marker(verdict: str, colour: Any) -> dict[str, Any]:
-    face = "white" if verdict == "undecided" else colour
-    return {"marker": VERDICTS[verdict], "color": colour, "markerfacecolor": face, "markersize": 4.2, "linestyle": ""}
-
-
-def _forest_legend(figure: Figure, tests: pd.DataFrame) -> None:
-    """What the parts of a row are. Verdicts only where there are any."""
-    lines = {"95 % interval": 0.9, "90 % interval": 2.4}
-    handles: list[Any] = [Line2D([], [], color=GREY, linewidth=width, label=label) for label, width in lines.items()]
+def _forest_legend(figure: Figure) -> None:
+    """What the parts of a row are."""
+    handles: list[Any] = [
+        Line2D([], [], color=GREY, linewidth=width, label=label) for label, (_, width) in INTERVALS.items()
+    ]
     handles += [
         Line2D([], [], color=GREY, marker="|", linestyle="", markersize=3.5, label="one seed"),
-        Patch(color="#dfe8ef", label=f"\N{PLUS-MINUS SIGN}{tests['margin'].iloc[0]:g} pp"),
+        Patch(color="#dfe8ef", label="margin of equivalence"),
     ]
-    found = [verdict for verdict in VERDICTS if (tests["verdict"] == verdict).any()]
-    handles += [Line2D([], [], **_verdict_marker(verdict, GREY), label=verdict) for verdict in found]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) if len(handles) < 8 else 4)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
 def distributions(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
@@ -369,11 +367,12 @@ def precision(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     lines = arm_colours(dict.fromkeys([*spec["labels"]["arm"], *arms.values()]))
     figure = Figure((COLUMN, 3.2), layout="constrained")
     axes = figure.subplots()
-    for code, of_code in errors.groupby("code", sort=False):
+    for number, (code, of_code) in enumerate(errors.groupby("code", sort=False)):
         line, percent = lines[arms[code]], 100 * of_code["relative_error"]
         quarters = percent.groupby(np.floor(4 * np.log10(of_code["value"])))
         middles = 10 ** ((quarters.mean().index + 0.5) / 4)
-        axes.plot(middles, quarters.mean(), label=f"{code}: {percent.mean():.2f}", markevery=2, **line._asdict())
+        marks = (number % 2, 2)  # two lines at 100 % can be told apart
+        axes.plot(middles, quarters.mean(), label=f"{code}: {percent.mean():.2f}", markevery=marks, **line._asdict())
         axes.fill_between(
             middles, quarters.quantile(0.1), quarters.quantile(0.9), color=line.color, alpha=0.15, linewidth=0
         )
@@ -381,6 +380,41 @@ def precision(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.legend(title="Mean error (%); band: 10th to 90th percentile", ncols=2, **BELOW)
     return figure
+
+
+def client_memory(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """All that a client holds with each arm, a bar for each, at the largest size of images."""
+    datasets, arms = (as_list(spec["where"][name]) for name in ("dataset", "arm"))
+    table = pd.read_csv(files["client_memory"])
+    table = table[(table["image_size"] == table["image_size"].max()) & table["arm"].isin(arms)]
+    figure = Figure((PAGE, 0.8 + len(datasets) * (0.4 + 0.2 * len(arms))), layout="constrained")
+    grid = figure.subplots(len(datasets), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, dataset in zip(grid, datasets, strict=True):
+        bars = table[table["dataset"] == dataset].set_index("arm").loc[arms]
+        _client_bars(axes, bars)
+        axes.set(yticks=range(len(arms)), yticklabels=[spec["labels"]["arm"][arm] for arm in arms])
+        axes.set_title(spec["stands_for"].get(dataset, dataset))
+    grid[-1].set_xlabel(f"Held in a step with {bars['batch_size'].iloc[0]} images (MB)")
+    grid[-1].set_xlim(right=1.34 * table["total_bytes"].max() / 1e6)  # room for what stands behind the bars
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(CLIENT_COLOURS))
+    return figure
+
+
+def _client_bars(axes: Axes, bars: pd.DataFrame) -> None:
+    """One above the other in the order of the table, with the sum and what is saved behind each."""
+    places, left = range(len(bars)), np.zeros(len(bars))
+    for part, (label, colour) in CLIENT_COLOURS.items():
+        width = bars[f"{part}_bytes"].to_numpy() / 1e6
+        axes.barh(places, width, 0.72, left, color=colour, edgecolor="white", linewidth=0.4, label=label)
+        left = left + width
+    for place, row in zip(places, bars.to_dict("records"), strict=True):
+        saved = f", {row['saved_percent']:.1f} % less" if row["saved_percent"] else ""
+        words = f" {row['total_bytes'] / 1e6:,.0f}, states {row['states_bytes'] / 1e6:.1f}{saved}"
+        axes.text(left[place], place, words, fontsize=SMALL, va="center")
+        middle = row["activations_bytes"] / 2e6
+        axes.text(middle, place, f"{row['activations_bytes'] / 1e6:,.0f}", fontsize=SMALL, va="center", ha="center")
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.grid(False)
 
 
 def heatmap(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
@@ -582,13 +616,72 @@ def _layer_shares(axes: Axes, shares: pd.DataFrame, most: float) -> None:
     axes.tick_params(length=0, labelsize=SMALL, labelrotation=0)
 
 
+def model_size(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """The share of variances below the floor, and the length of each arm's way, against the number of parameters."""
+    dataset, labels = spec["where"]["dataset"], spec["labels"]["arm"]
+    table = pd.read_csv(files[f"model_size.{dataset}"])
+    floor = json.loads(files[f"summary.{dataset}"].read_text())["floor"]
+    figure = Figure((PAGE, 2.5), layout="constrained")
+    share, way = figure.subplots(1, 2)
+    fp32 = table[table["arm"] == "fp32"]
+    share.plot(fp32["parameters"], 100 * (fp32["zero"] + fp32["below"]), **ARM_LINES["fp32"]._asdict())
+    share.set(ylabel=f"Variances below $10^{{{np.log10(floor):.0f}}}$ (%)", ylim=(0, 100))
+    lines = {arm: line for arm, line in arm_colours(labels).items() if arm in as_list(spec["where"]["arm"])}
+    for arm, line in lines.items():
+        of_arm = table[table["arm"] == arm]
+        way.plot(of_arm["parameters"], of_arm["relative_way"], label=labels[arm], **line._asdict())
+    way.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
+    way.set(ylabel="Length of the way\nover FP32's")
+    way.set_ylim(bottom=0)
+    for axes in (share, way):
+        axes.set(xscale="log", xlabel="Parameters")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(fp32["parameters"], [EngFormatter(places=1, sep="")(count) for count in fp32["parameters"]])
+    figure.suptitle(f"{spec['labels']['dataset'][dataset]}, first {fp32['steps'].iloc[0]} steps")
+    figure.legend(*way.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def microscope(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
+    """Loss and largest error of each step of a client, a column for each data set and a line for each arm."""
+    datasets, labels = as_list(spec["where"]["dataset"]), spec["labels"]
+    lines = {arm: line for arm, line in arm_colours(labels["arm"]).items() if arm in as_list(spec["where"]["arm"])}
+    figure = Figure((PAGE, 4), layout="constrained")
+    grid = figure.subplots(2, len(datasets), sharex="col", squeeze=False)
+    for dataset, column in zip(datasets, grid.T, strict=True):
+        table = pd.read_csv(files[f"by_step.{dataset}"])
+        table = table[table["arm"].isin(lines)]
+        for position, (arm, line) in enumerate(lines.items()):
+            of_arm = table[table["arm"] == arm]
+            every = -(-len(of_arm) // 6)
+            marks = (position * every // len(lines), every)
+            for axes, name in zip(column, ("loss", "max"), strict=True):
+                axes.plot("step", name, data=of_arm, label=labels["arm"][arm], markevery=marks, **line._asdict())
+        column[0].set_title(labels["dataset"][dataset])
+        column[1].set_xlabel("Local step")
+        column[1].xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        column[1].axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
+        column[1].set_yscale("log")
+        column[1].yaxis.set_minor_locator(NullLocator())
+        if table["loss"].max() > 20 * table["loss"].iloc[0]:  # an arm has thrown its weights away
+            column[0].set_yscale("log")
+    grid[0, 0].set_ylabel("Loss of the batch")
+    grid[1, 0].set_ylabel("Largest error of a step\n(learning rates)")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
 KINDS: dict[str, Callable[[Spec, Sequence[pd.DataFrame], Files], Figure]] = {
     "convergence": convergence,
-    "equivalence": equivalence,
+    "contrasts": contrasts,
+    "registered": registered.figure,
     "distributions": distributions,
     "precision": precision,
+    "client_memory": client_memory,
     "heatmap": heatmap,
     "steps": steps,
     "step_layers": step_layers,
     "variance": variance,
+    "model_size": model_size,
+    "microscope": microscope,
 }

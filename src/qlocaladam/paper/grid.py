@@ -20,10 +20,15 @@ from qlocaladam.federated.settings import RunSettings
 
 Config = Mapping[str, Any]
 
-GRID = ("dataset", "alpha", "arm", "block_size", "lr", "seed")
+AS_IN_THE_PAPER = {"loss_scale": "1.0", "clients": "10", "clients_per_round": "5", "states": "reset"}
+"""Axes that a run is named by only where it differs from the paper."""
+GRID = ("dataset", "alpha", "arm", "block_size", "lr", *AS_IN_THE_PAPER, "seed")
 """What names a run. Its folder is these, as `dataset~cifar10/alpha~0.1/...`."""
-KINDS = {"block_size": int, "lr": float, "seed": int}
+KINDS = {"block_size": int, "lr": float, "loss_scale": float, "clients": int, "clients_per_round": int, "seed": int}
 """How to read those that are not words. An alpha may be one: iid."""
+
+AXES_OF_TRAINING = tuple(name for name in AS_IN_THE_PAPER if name != "clients")
+"""Those that are settings of a run; the clients are the partition's."""
 
 SUBSETS = ("train_images", "test_images")
 DEFAULTS = {field.name: field.default for field in fields(RunSettings) if field.default is not MISSING}
@@ -32,20 +37,42 @@ DEFAULTS = {field.name: field.default for field in fields(RunSettings) if field.
 
 def place(folder: Path) -> dict[str, Any]:
     """Where in the grid a run stands, read from the last parts of its folder's name."""
-    pairs = [part.partition("~") for part in folder.parts[-len(GRID) :]]
-    if tuple(name for name, _, _ in pairs) != GRID:
-        raise ValueError(f"{folder}: a run's folder ends in {'/'.join(f'{name}~...' for name in GRID)}")
-    return typed({name: value for name, _, value in pairs})
+    words: dict[str, str] = {}
+    for part in reversed(folder.parts):
+        name, _, value = part.partition("~")
+        if name not in GRID or name in words:
+            break
+        words[name] = value
+    place = {**AS_IN_THE_PAPER, **words}
+    if words.keys() | AS_IN_THE_PAPER.keys() != set(GRID) or run_name(place) != "/".join(folder.parts[-len(words) :]):
+        usual = "/".join(f"{name}~..." for name in GRID if name not in AS_IN_THE_PAPER)
+        raise ValueError(
+            f"{folder}: a run's folder ends in {usual}, with {', '.join(AS_IN_THE_PAPER)} before the seed where they "
+            "differ from the paper"
+        )
+    return typed(place)
+
+
+def run_name(place: Mapping[str, Any]) -> str:
+    """The folder of the run at a place, below that of all runs."""
+    place = {**AS_IN_THE_PAPER, **place}
+    return "/".join(f"{name}~{place[name]}" for name in _naming(place))
+
+
+def _naming(place: Mapping[str, Any]) -> list[str]:
+    return [name for name in GRID if AS_IN_THE_PAPER.get(name) != str(place[name])]
 
 
 def typed(words: Mapping[str, str]) -> dict[str, Any]:
-    """A place in the grid with numbers where it has them."""
+    """A place in the grid with numbers where it has them; on axes that it leaves out, where the paper is."""
+    words = {**AS_IN_THE_PAPER, **words}
     return {name: KINDS.get(name, str)(words[name]) for name in GRID}
 
 
 def short_name(place: Mapping[str, Any]) -> str:
     """What a reference calls the run at a place."""
-    return "/".join(map(str, typed(place).values()))
+    place = typed(place)
+    return "/".join(f"{n}={place[n]}" if n in AS_IN_THE_PAPER else str(place[n]) for n in _naming(place))
 
 
 def text(value: object) -> str:
@@ -63,7 +90,7 @@ def is_on(config: Config, entry: Config) -> bool:
 
 
 def expand(config: Config) -> pd.DataFrame:
-    """Every run of every experiment that is on: its experiment, and the six words of its place in the grid."""
+    """Every run of every experiment that is on: its experiment, and the words of its place in the grid."""
     rows = [
         {"experiment": experiment["name"], **place}
         for experiment in config["experiments"]
@@ -75,17 +102,17 @@ def expand(config: Config) -> pd.DataFrame:
 
 def _places(config: Config, experiment: Config) -> Iterable[dict[str, str]]:
     for dataset, arm in itertools.product(as_list(experiment["dataset"]), as_list(experiment["arm"])):
-        given = {**config["defaults"], **config["arms"][arm], **experiment}
-        axes = [as_list(given[name]) for name in ("alpha", "block_size", "lr", "seed")]
-        for alpha, block_size, lr, seed in itertools.product(*axes):
-            yield {
-                "dataset": dataset,
-                "alpha": text(alpha),
-                "arm": arm,
-                "block_size": str(int(block_size)),
-                "lr": text(lr),
-                "seed": str(int(seed)),
-            }
+        given = {**usual(config, dataset), **config["arms"][arm], **experiment, "dataset": dataset, "arm": arm}
+        axes = [[word(name, value) for value in as_list(given[name])] for name in GRID]
+        yield from (dict(zip(GRID, words, strict=True)) for words in itertools.product(*axes))
+
+
+def usual(config: Config, dataset: str) -> dict[str, Any]:
+    """Where runs of a data set stand on the axes that an experiment does not name."""
+    if dataset not in config["scales"].get(config["scale"], {}).get("datasets", {}):
+        return {**AS_IN_THE_PAPER, **config["defaults"]}  # `check` says what is wrong
+    chosen = {**AS_IN_THE_PAPER, "clients": config["clients"], **training(config, dataset)}
+    return {**{name: chosen[name] for name in AS_IN_THE_PAPER}, **config["defaults"]}
 
 
 def unique(grid: pd.DataFrame) -> pd.DataFrame:
@@ -97,12 +124,15 @@ def selected(grid: pd.DataFrame, entry: Config) -> pd.DataFrame:
     """The runs that a table or a panel is made of."""
     rows = grid[grid["experiment"].isin(entry["experiments"])]
     for name, wanted in entry.get("where", {}).items():
-        rows = rows[rows[name].isin([_word(name, value) for value in as_list(wanted)])]
+        rows = rows[rows[name].isin([word(name, value) for value in as_list(wanted)])]
     return unique(rows)
 
 
-def _word(name: str, value: object) -> str:
-    return text(value) if name in ("alpha", "lr") else str(value)
+def word(name: str, value: Any) -> str:
+    """A value of an axis as it stands in a folder's name."""
+    if KINDS.get(name) is int:
+        return str(int(value))
+    return text(float(value)) if name in KINDS else text(value) if name == "alpha" else str(value)
 
 
 def training(config: Config, dataset: str) -> dict[str, Any]:
@@ -119,7 +149,6 @@ def asked(config: Config, datasets: Iterable[str], arms: Iterable[str]) -> dict[
     """All that the configuration says about runs of these data sets and arms, besides their places in the grid."""
     entries = config["scales"][config["scale"]]["datasets"]
     return {
-        "clients": config["clients"],
         "arms": {name: {key: config["arms"][name].get(key, {}) for key in ("arm", "options")} for name in arms},
         "datasets": {
             name: {
@@ -141,15 +170,15 @@ def request(asked: Config, place: Config) -> dict[str, Any]:
         **{name: value for name, value in data["training"].items() if name in DEFAULTS},
         "arm": arm["arm"],
         "optimizer": {"block_size": int(place["block_size"]), **arm["options"]},
-        "lr": float(place["lr"]),
         "seed": seed,
+        **{name: typed(place)[name] for name in ("lr", *AXES_OF_TRAINING)},
     }
     counts = {f"{part}_images": data[name] for part, name in zip(("training", "test"), SUBSETS, strict=True)}
     return {
         "arithmetic": ARITHMETIC_SINCE,
         "settings": settings,
         "dataset": {"name": data["data"], **{name: count for name, count in counts.items() if count}},
-        "partition": {"alpha": alpha, "clients": asked["clients"], "seed": seed},
+        "partition": {"alpha": alpha, "clients": int(place["clients"]), "seed": seed},
     }
 
 
@@ -158,8 +187,14 @@ def training_flags(asked: Config, place: Config) -> list[str]:
     arm, data = asked["arms"][place["arm"]], asked["datasets"][place["dataset"]]
     options = {"block_size": place["block_size"], **arm["options"]}
     return [
-        *as_flags({"arm": arm["arm"], "lr": place["lr"], "seed": place["seed"]}),
-        *as_flags({**{name: data[name] for name in SUBSETS}, **data["training"]}),
+        *as_flags({"arm": arm["arm"], **{name: place[name] for name in ("lr", "seed")}}),
+        *as_flags(
+            {
+                **{name: data[name] for name in SUBSETS},
+                **data["training"],
+                **{name: place[name] for name in AXES_OF_TRAINING},
+            }
+        ),
         *(word for name, value in options.items() for word in ("--option", f"{name}={value}")),
     ]
 
@@ -220,7 +255,7 @@ def _is_tested_with(table: Config, figure: Config) -> bool:
     return bool(table["kind"] == figure["kind"] and table.get("group") in (None, figure.get("group")))
 
 
-GROUPS = ("controls", "beyond")
+GROUPS = ("controls", "beyond", "mechanism", "registered")
 """Keys that turn a group of experiments on."""
 
 

@@ -122,7 +122,7 @@ class Table:
             rf"\caption{{{self.caption}}}",
             rf"\label{{tab:{self.name}}}",
             r"\vspace{4pt}",  # a class that expects captions below leaves no room here
-            r"\footnotesize",
+            r"\footnotesize" if self._points(stacked) <= PAGE_POINTS else r"\scriptsize",
             rf"\setlength{{\tabcolsep}}{{{SEPARATION_POINTS}pt}}",
             rf"\begin{{tabular}}{{{''.join(column.align for column in self.columns)}}}",
             r"\toprule",

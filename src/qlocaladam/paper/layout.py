@@ -11,15 +11,18 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam import datasets
+from qlocaladam import ARITHMETIC_SINCE, datasets
 from qlocaladam.federated.record import FILES, differences, read_json
 from qlocaladam.paper import grid
 from qlocaladam.paper.grid import DEFAULTS, GRID, SUBSETS, Config, as_list
+from qlocaladam.paper.released import SOURCE as RELEASED
+from qlocaladam.project import project_file
 
 EXACT = "results/exact"
 """What needs no training is made once for all scales."""
 EXACT_FILES = {
     "memory": ("memory.csv",),
+    "client_memory": ("client_memory.csv",),
     "scaling": ("scaling.csv",),
     "precision": ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"),
     "heterogeneity": ("clients.csv", "heterogeneity.csv"),
@@ -30,21 +33,36 @@ CLIENT_FILES = {
     "distributions": ("histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"),
     "steps": ("steps.csv", "steps_by_decade.csv", "summary.json"),
     "variance": ("variance.csv", "summary.json"),
+    "model_size": ("model_size.csv", "summary.json"),
+    "microscope": ("microscope.csv", "microscope_by_step.csv", "summary.json"),
 }
 """Of the analyses that train a little themselves. The summary comes last, and says what made them."""
-SHOWN_ANALYSIS = {"distributions": "distributions", "steps": "steps", "step_layers": "steps", "variance": "variance"}
+WITHOUT_PARTITION = ("distributions", "model_size", "microscope")
+"""Those of them that train on all data together, or deal these out themselves."""
+SHOWN_ANALYSIS = {**{name: name for name in CLIENT_FILES}, "step_layers": "steps"}
 """Kinds of tables and figures that show one of these."""
 TABLE_FILES = {
     "runs": ("memory",),
     "heterogeneity": ("memory",),
     "multiseed": ("memory",),
+    "client_memory": ("client_memory",),
     "scaling": ("scaling",),
     "data_distribution": ("heterogeneity",),
     "data_distribution_summary": ("heterogeneity",),
     "clients": ("clients",),
 }
+PROBES = {
+    "distributions": "summary.json",
+    "variance": "variance.csv",
+    "model_size": "model_size.csv",
+    "microscope": "microscope.csv",
+}
+"""Whose numbers a text quotes, and the file that has them."""
 PROBED = ("width", "stem", "image_size", "flip", "precision", "device")
 """Settings of a run that the training of one model for its optimizer states has, too."""
+MODEL_SIZES: dict[str, Any] = {"widths": [48, 128, 256, 512], "steps": 20}
+MICROSCOPE: dict[str, Any] = {"image_size": 224}
+"""Where a scale does not say otherwise. The microscope's widths are those of the paper's models."""
 ROUNDS_BEFORE = 3
 """After which the steps of a client are looked at: the default of `analyse steps`."""
 
@@ -57,7 +75,7 @@ class Layout:
     def __init__(self, config: Config) -> None:
         self.config, self.scale = config, str(config["scale"])
         self.size = config["scales"][self.scale]
-        self.kept = f"paper/reference/{self.scale}/runs.csv" if config["reference"] else ""
+        self.kept = project_file(f"paper/reference/{self.scale}/runs.csv") if config["reference"] else ""
         """The runs of a reference, where those are shown instead of one's own."""
         folder = f"reference/{self.scale}" if self.kept else self.scale
         self.results, self.figure_folder, self.latex = (
@@ -70,7 +88,7 @@ class Layout:
         places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
         known = set(kept_names(self.kept)) if self.kept else set()
         self.absent = {
-            self.run_name(place)
+            grid.run_name(place)
             for place in places
             if (grid.short_name(place) not in known if self.kept else self.run_lacks(place))
         }
@@ -78,12 +96,16 @@ class Layout:
         on = {part: {n: e for n, e in config[part].items() if grid.is_on(config, e)} for part in ("tables", "figures")}
         self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
         self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
-        self.tested, self.compared = (self._tables_of(kind) for kind in ("multiseed", "equivalence"))
+        self.tested, self.compared, self.asking = (
+            self._tables_of(kind) for kind in ("multiseed", "contrasts", "registered")
+        )
 
     def _has_runs(self, entry: Config) -> bool:
         """Whether there is a run for a table, and for each panel of a figure. A reference has nothing but runs."""
         if self.kept and entry["kind"] in SHOWN_ANALYSIS:
             return False
+        if entry["kind"] == "registered":  # questions without runs are shown, too
+            return True
         if "table" in entry:
             return entry["table"] in self.tables
         selections = entry.get("panels", [entry] if "experiments" in entry else [])
@@ -104,13 +126,12 @@ class Layout:
         """Its name has all that decides it, so that a partition that is there is the one that is asked for."""
         images = self.size["datasets"][place["dataset"]].get("train_images", "all")
         folder = f"{self.results}/partitions/{self.data_of(place['dataset'])}/images~{images}"
-        return f"{folder}/clients~{self.config['clients']}/alpha~{place['alpha']}/seed~{place['seed']}.npz"
+        return f"{folder}/clients~{place['clients']}/alpha~{place['alpha']}/seed~{place['seed']}.npz"
 
     def watched_place(self, dataset: str) -> dict[str, str]:
         """Of the clients whose steps are looked at: that of an FP32 run at the defaults."""
-        names = {name: grid.text(self.config["defaults"][name]) for name in ("alpha", "lr")}
-        names |= {name: str(self.config["defaults"][name]) for name in ("block_size", "seed")}
-        return {"dataset": dataset, "arm": "fp32", **names}
+        names = {"dataset": dataset, "arm": "fp32", **grid.usual(self.config, dataset)}
+        return {name: grid.word(name, names[name]) for name in GRID}
 
     def prepared(self, data: str) -> datasets.Prepared | None:
         """Of a prepared file; None where it has to be made, for the first time or again."""
@@ -127,18 +148,15 @@ class Layout:
 
     # Runs.
 
-    def run_name(self, place: Row) -> str:
-        return "/".join(f"{name}~{place[name]}" for name in GRID)
-
     def run_folder(self, place: Row) -> str:
-        return f"{self.results}/runs/{self.run_name(place)}"
+        return f"{self.results}/runs/{grid.run_name(place)}"
 
     def folders(self, rows: pd.DataFrame) -> list[str]:
         return [self.kept] if self.kept else [self.run_folder(row) for row in rows.to_dict("records")]
 
     def available(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those of the runs that are there or will be trained."""
-        return rows[[self.run_name(row) not in self.absent for row in rows.to_dict("records")]] if self.absent else rows
+        return rows[[grid.run_name(row) not in self.absent for row in rows.to_dict("records")]] if self.absent else rows
 
     def selected(self, entry: Config) -> pd.DataFrame:
         return grid.selected(self.grid, entry)
@@ -178,12 +196,32 @@ class Layout:
         if analysis == "distributions":
             images = {"train_images": entry.get("train_images")}
             return {**images, **{name: chosen[name] for name in PROBED if name in chosen}}
+        if analysis in WITHOUT_PARTITION:
+            return {**self._closed_loop_settings(analysis, dataset), **self._closed_loop_size(analysis, dataset)}
         left_out = ("checkpoint_every", *(["rounds"] if analysis == "steps" else []))
         chosen = {name: self.config["defaults"][name] for name in ("lr", "seed")} | chosen
         return {**options, **{name: value for name, value in chosen.items() if name not in left_out}}
 
-    def watched_arms(self) -> dict[str, Any]:
-        size, shown = self.config["defaults"]["block_size"], self.shown("steps", "arm")
+    def _closed_loop_settings(self, analysis: str, dataset: str) -> dict[str, Any]:
+        """Of the first steps of models of several sizes, and of a client at the paper's size."""
+        more = ("epochs", "stem", "flip") if analysis == "microscope" else ()
+        names = ("lr", "batch_size", "seed", "precision", "device", *more)
+        chosen = {**DEFAULTS, **self.config["defaults"], **grid.training(self.config, dataset)}
+        return {name: chosen[name] for name in names}
+
+    def _closed_loop_size(self, analysis: str, dataset: str) -> dict[str, Any]:
+        own = self.size.get("analyses", {}).get(analysis, {})
+        if analysis == "model_size":
+            size = {**MODEL_SIZES, **own}
+            images = self.size["datasets"][dataset].get("train_images")
+            return {"train_images": images, "widths": ",".join(map(str, size["widths"])), "steps": size["steps"]}
+        from qlocaladam.models import PAPER_MODELS  # takes seconds to import, which few configurations need
+
+        width = PAPER_MODELS.get(dataset, {}).get("width", DEFAULTS["width"])
+        return {"width": width, **MICROSCOPE, **own}
+
+    def watched_arms(self, analysis: str = "steps") -> dict[str, Any]:
+        size, shown = self.config["defaults"]["block_size"], self.shown(analysis, "arm")
         return {
             name: {
                 "arm": entry["arm"],
@@ -201,12 +239,26 @@ class Layout:
             settings = {name: options.get(name, DEFAULTS[name]) for name in PROBED}
             known = {f"dataset_{name}": facts[name] for name in ("sha256", "training_images") if name in facts}
             return {"settings": settings, "dataset": self.data_of(dataset), **known}
+        if analysis in WITHOUT_PARTITION:
+            return self._closed_loop_request(analysis, dataset, facts)
         asked = grid.asked(self.config, [dataset], []) | {"arms": {"fp32": {"arm": "fp32", "options": {}}}}
         place = self.watched_place(dataset)
         request = self._with_data(grid.request(asked, place), place)
         rounds = {"rounds": ROUNDS_BEFORE + 1} if analysis == "steps" else {}
         request["settings"] |= {"optimizer": {}, **rounds}
         return {**request, **({"arms": self.watched_arms()} if analysis == "steps" else {})}
+
+    def _closed_loop_request(self, analysis: str, dataset: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        settings, size = (of(analysis, dataset) for of in (self._closed_loop_settings, self._closed_loop_size))
+        common = {"arithmetic": ARITHMETIC_SINCE, "arms": self.watched_arms(analysis)}
+        known = {name: facts[name] for name in ("sha256",) if name in facts}
+        data = {"name": self.data_of(dataset), **known}
+        if analysis == "model_size":
+            count = {name: facts[name] for name in ("training_images",) if name in facts}
+            sizes = {"widths": [int(width) for width in size["widths"].split(",")], "steps": size["steps"]}
+            return {**common, "settings": settings, "dataset": {**data, **count}, **sizes}
+        settings |= {name: size[name] for name in ("width", "image_size")}
+        return {**common, "settings": settings, "dataset": data, "most_steps": size.get("steps")}
 
     def analysis_lacks(self, analysis: str, dataset: str) -> str:
         files = self.analysis_files(analysis, dataset)
@@ -253,6 +305,11 @@ class Layout:
     def results_spec(self) -> dict[str, Any]:
         return {**self.names(), "tables": self.tables, "figures": self.figures}
 
+    def sized_arms(self) -> dict[str, Any]:
+        """What the memory of an arm depends on, and nothing else of it."""
+        keys = ("arm", "options", "block_size")
+        return {name: {key: arm[key] for key in keys if key in arm} for name, arm in self.config["arms"].items()}
+
     def sized_places(self) -> list[tuple[str, str, int]]:
         """Data set, arm and block size of what the memory of the paper's models is computed for."""
         places = self.grid[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)
@@ -264,37 +321,50 @@ class Layout:
     def significance_file(self, table: str) -> str:
         return f"{self.results}/analysis/significance/{table}/significance.csv"
 
-    def equivalence_file(self, table: str, name: str = "equivalence") -> str:
-        return f"{self.results}/analysis/equivalence/{table}/{name}.csv"
+    def contrasts_file(self, table: str, name: str = "contrasts") -> str:
+        return f"{self.results}/analysis/contrasts/{table}/{name}.csv"
+
+    def answers_file(self, table: str) -> str:
+        return f"{self.results}/analysis/registered/{table}/answers.csv"
 
     def table_files(self, name: str) -> dict[str, str]:
         """What a table is made of besides runs, by the names it has for them."""
         entry = self.tables[name]
         files = {file: f"{EXACT}/{file}.csv" for file in TABLE_FILES.get(entry["kind"], ())}
+        if entry["kind"] == "released":
+            files["released"] = project_file(RELEASED.as_posix())
         if entry["kind"] == "multiseed":
             files["multiseed"] = self.significance_file(name)
-        if entry["kind"] == "equivalence":
-            files["equivalence"] = self.equivalence_file(name)
-        if entry["kind"] in ("steps", "variance"):
+        if entry["kind"] == "contrasts":
+            files["contrasts"] = self.contrasts_file(name)
+        if entry["kind"] == "registered":
+            files["answers"] = self.answers_file(name)
+        if entry["kind"] in ("steps", "variance", "model_size", "microscope"):
             files |= self._watched_files(entry, **{entry["kind"]: f"{entry['kind']}.csv", "summary": "summary.json"})
         return files
 
     def figure_files(self, name: str) -> dict[str, str]:
         entry = self.figures[name]
         kind = entry["kind"]
-        if kind == "equivalence":
-            return {file: self.equivalence_file(entry["table"], file) for file in ("equivalence", "differences")}
+        if kind == "contrasts":
+            return {file: self.contrasts_file(entry["table"], file) for file in ("contrasts", "differences")}
+        if kind == "registered":
+            return {"answers": self.answers_file(entry["table"])}
         if kind == "steps":
             return self._watched_files(entry, decades="steps_by_decade.csv")
         if kind == "step_layers":
             return self._watched_files(entry, steps="steps.csv")
         if kind == "variance":
             return self._watched_files(entry, variance="variance.csv", summary="summary.json")
+        if kind == "model_size":
+            return self._watched_files(entry, model_size="model_size.csv", summary="summary.json")
+        if kind == "microscope":
+            return self._watched_files(entry, by_step="microscope_by_step.csv")
         if kind == "distributions":
             folder = f"{self.results}/analysis/distributions/{entry['where']['dataset']}"
             return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
-        exact = {"precision": {"precision": f"{EXACT}/precision.csv"}, "heatmap": {"clients": f"{EXACT}/clients.csv"}}
-        return exact.get(kind, {})
+        exact = {"precision": "precision", "heatmap": "clients", "client_memory": "client_memory"}
+        return {exact[kind]: f"{EXACT}/{exact[kind]}.csv"} if kind in exact else {}
 
     def _watched_files(self, entry: Config, **names: str) -> dict[str, str]:
         """Of each data set, the files of an analysis that a table or figure reads."""
@@ -308,10 +378,11 @@ class Layout:
         exact = {Path(file).stem: f"{EXACT}/{file}" for files in EXACT_FILES.values() for file in files}
         del exact["precision"]
         tests = {f"significance.{name}": self.significance_file(name) for name in self.tested}
-        tests |= {f"equivalence.{name}": self.equivalence_file(name) for name in self.compared}
+        tests |= {f"contrasts.{name}": self.contrasts_file(name) for name in self.compared}
+        tests |= {f"registered.{name}": self.answers_file(name) for name in self.asking}
         probes = {
             f"{analysis}.{dataset}": f"{self.results}/analysis/{analysis}/{dataset}/{file}"
-            for analysis, file in (("distributions", "summary.json"), ("variance", "variance.csv"))
+            for analysis, file in PROBES.items()
             for dataset in self.shown(analysis)
         }
         return {**exact, **tests, **probes}
@@ -320,7 +391,9 @@ class Layout:
 def kept_names(path: str) -> list[str]:
     """Of the runs of a reference."""
     if not Path(path).exists():
-        found = ", ".join(sorted(folder.parent.name for folder in Path("paper/reference").glob("*/runs.csv")))
+        found = ", ".join(
+            sorted(folder.parent.name for folder in Path(project_file("paper/reference")).glob("*/runs.csv"))
+        )
         raise ValueError(
             f"reference is True, and {path} is not there; accepted: a scale that has one: {found or 'none'}"
         )

@@ -19,16 +19,19 @@ from typing import Any
 
 import pandas as pd
 
+from qlocaladam.analysis.contrasts import residual
+from qlocaladam.paper.grid import AS_IN_THE_PAPER
 from qlocaladam.paper.latex import NONE, escape
-from qlocaladam.paper.runs import collapsed, read_histories
+from qlocaladam.paper.runs import METRICS, collapsed, read_histories
 
 BASELINE = "fp32"
 METHOD = "q-localadam"
 ANALYSES = (
-    *("memory", "scaling", "heterogeneity", "clients", "sampling", "steps"),
+    *("memory", "client_memory", "scaling", "heterogeneity", "clients", "sampling", "steps"),
     *("precision_summary", "precision_by_decade"),
 )
-"""Those that must be there. `significance.<table>`, `equivalence.<table>` and `distributions.<dataset>` may be, too."""
+"""Those that must be there. `significance.<table>`, `contrasts.<table>`, `registered.<table>` and
+`distributions.<dataset>` may be, too."""
 NUMBER = re.compile(r"(<?)([+-]?)([\d.,]+)(?:e([+-]\d+))?")
 Row = Mapping[str, Any]
 Files = Mapping[str, Path]
@@ -77,7 +80,9 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         *_of_leads(spec["defaults"], runs, label),
         *_of_spreads(spec["defaults"], runs, label),
         *_of_settings(spec, runs, label),
+        *_of_residuals(runs, label),
         *_of_memory(files["memory"]),
+        *_of_client_memory(files["client_memory"]),
         *_of_scaling(files["scaling"]),
         *_of_partitions(files["heterogeneity"], files["clients"]),
         *_of_participation(files["sampling"], files["steps"]),
@@ -87,10 +92,16 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         kind, _, which = name.partition(".")
         if kind == "significance":
             numbers += _of_significance(path, label)
-        elif kind == "equivalence":
-            numbers += _of_equivalence(which, path, label)
+        elif kind == "contrasts":
+            numbers += _of_contrasts(which, path, label)
+        elif kind == "registered":
+            numbers += _of_answers(path, label)
         elif kind == "variance":
             numbers += (replace(number, measured_on=label(which)) for number in _of_variance(which, path))
+        elif kind == "model_size":
+            numbers += (replace(number, measured_on=label(which)) for number in _of_model_size(which, path))
+        elif kind == "microscope":
+            numbers += (replace(number, measured_on=label(which)) for number in _of_microscope(which, path))
         elif kind == "distributions":
             numbers += (replace(number, measured_on=label(which)) for number in _of_distributions(which, path))
     return _once([*numbers, *_of_gains(numbers)])
@@ -154,6 +165,7 @@ def _cells(prefix: str, row: Row, forms: Mapping[str, Form], file: object, on: s
 def _run_name(defaults: Row, run: Row) -> str:
     parts = [run["dataset"], run["alpha"], run["arm"]]
     parts += [f"{name}={run[name]}" for name in ("block_size", "lr", "seed") if run[name] != defaults[name]]
+    parts += [f"{name}={run[name]}" for name, usual in AS_IN_THE_PAPER.items() if str(run[name]) != usual]
     return "/".join(parts)
 
 
@@ -166,7 +178,7 @@ def _of_runs(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number
     rows = runs.to_dict("records")
     for run in rows:
         name, file, on = _run_name(defaults, run), _summary(run), label(run["dataset"])
-        for metric, form in (("best", ".2f"), ("final", ".2f"), ("best_round", "d")):
+        for metric, form in (*((metric, ".2f") for metric in METRICS), ("best_round", "d")):
             yield _number(f"{metric}/{name}", run[metric], form, file, on=on)
         yield _number(f"final_over_best/{name}", run["final"] - run["best"], "+z.2f", file, on=on)
         for layout in ("held", "published"):
@@ -185,8 +197,12 @@ def _compared(defaults: Row, rows: list[dict[str, Any]], run: Row) -> dict[str, 
     return {kind: other for kind, other in found.items() if other is not None and other is not run}
 
 
+SAME = ("dataset", "alpha", "seed", *AS_IN_THE_PAPER)
+"""What runs have in common that are compared."""
+
+
 def _same(rows: list[dict[str, Any]], run: Row, arm: str) -> list[dict[str, Any]]:
-    return [r for r in rows if r["arm"] == arm and all(r[k] == run[k] for k in ("dataset", "alpha", "seed"))]
+    return [r for r in rows if r["arm"] == arm and all(r[k] == run[k] for k in SAME)]
 
 
 def _is_at(wanted: Row, run: Row) -> bool:
@@ -200,6 +216,19 @@ def _counterpart(defaults: Row, rows: list[dict[str, Any]], run: Row, arm: str) 
         return tuple(other[k] == wanted[k] for wanted in (run, defaults) for k in ("lr", "block_size"))
 
     return max(_same(rows, run, arm), key=nearness, default=None)
+
+
+def _of_residuals(runs: pd.DataFrame, label: Label) -> Iterator[Number]:
+    """How far runs of a setting scatter about their arm and their seed, over all arms that train."""
+    usual = runs[(runs[list(AS_IN_THE_PAPER)].astype(str) == pd.Series(AS_IN_THE_PAPER)).all(axis=1)]
+    usual = usual.assign(arm=usual[["arm", "block_size", "lr"]].astype(str).agg("/".join, axis=1))
+    usual = usual.assign(lost=collapsed(usual) | usual["diverged"])
+    for (dataset, alpha), own in usual.groupby(["dataset", "alpha"], sort=False):
+        for metric in METRICS:
+            variance, freedom = residual(own, metric)
+            name, file = f"residual/{metric}/{dataset}/{alpha}", os.path.commonpath(own["folder"].tolist())
+            for part, value in (("variance", variance), ("freedom", freedom)):
+                yield _number(f"{name}/{part}", value, ".3g", file, on=label(dataset))
 
 
 def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
@@ -227,6 +256,7 @@ def _of_spreads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Num
     """How far an arm's accuracies lie apart over block sizes and over learning rates, all else at the defaults."""
     for axis, fixed in (("block_size", "lr"), ("lr", "block_size")):
         usual = runs[(runs["seed"] == defaults["seed"]) & (runs[fixed] == defaults[fixed])]
+        usual = usual[(usual[list(AS_IN_THE_PAPER)].astype(str) == pd.Series(AS_IN_THE_PAPER)).all(axis=1)]
         for cell, line in usual.groupby(["dataset", "alpha", "arm"], sort=False):
             for metric in ("best", "final") if len(line) > 1 else ():
                 low, *_, high = line.sort_values(metric, kind="stable").to_dict("records")
@@ -293,6 +323,15 @@ def _with_ratios(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def _of_client_memory(path: Path) -> Iterator[Number]:
+    """Of whole clients, in MB, by the size of their images; what an arm saves is a share of a client in FP32."""
+    parts = ("activations", "weights", "gradients", "states", "total", "fp32_total")
+    forms = {**dict.fromkeys((f"{part}_mb" for part in parts), ",.1f"), "saved_percent": ".1f"}
+    for row in pd.read_csv(path).to_dict("records"):
+        row |= {f"{part}_mb": row[f"{part}_bytes"] / 1e6 for part in parts}
+        yield from _cells(f"client_memory/{row['dataset']}/{row['image_size']}/{row['arm']}", row, forms, path)
+
+
 def _of_scaling(path: Path) -> Iterator[Number]:
     forms = {f"{name}_mib": ",.1f" for name in ("fp32", "held", "published")}
     forms |= {"held_ratio": ".2f", "published_ratio": ".2f"}
@@ -328,7 +367,7 @@ def _of_participation(sampling: Path, steps: Path) -> Iterator[Number]:
 
 
 def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
-    forms = {"mean_percent": ".2f", "median_percent": ".2f", "max_percent": ".2f"}
+    forms = {"mean_percent": ".2f", "median_percent": ".2f", "max_percent": ".2f", "zero_percent": ".1f"}
     for row in pd.read_csv(summary).to_dict("records"):
         yield from _cells(f"precision/{row['code'].replace(', ', '/')}", row, forms, summary)
     for row in pd.read_csv(by_decade, dtype={"decade": str}).to_dict("records"):
@@ -359,20 +398,26 @@ def _of_significance(path: Path, label: Label) -> Iterator[Number]:
         yield from _cells(name, row, forms, path, label(row["dataset"]))
 
 
-def _of_equivalence(table: str, path: Path, label: Label) -> Iterator[Number]:
-    """Paired tests against a baseline, by table: a correction depends on all that is in it. Then counts of verdicts."""
-    forms: dict[str, Form] = {"n": "d", "mean": ".2f", "std": ".2f", "baseline_mean": ".2f", "difference": "+z.2f"}
-    forms |= {"difference_std": ".2f", "margin": "g", "comparisons": ".0f", "seeds_needed": ",.0f"}
-    forms |= {f"{name}ci_{end}": "+z.2f" for name in ("", "tost_") for end in ("low", "high")}
-    forms |= dict.fromkeys(("p", "p_holm", "tost_p", "tost_p_holm"), p_value)
-    forms |= {"verdict": "s", "runs": "d", "collapsed": "d"}
-    tests = pd.read_csv(path, dtype={"alpha": str, "seeds": str, "verdict": object})
+def _of_contrasts(table: str, path: Path, label: Label) -> Iterator[Number]:
+    """Differences to a baseline, by table: the residual variance is that of all arms in it."""
+    forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "std": ".2f", "baseline_mean": ".2f", "difference": "+z.2f"}
+    forms |= {"error": ".2f", "freedom": ".0f", "margin": ".2f", "wider_margin": ".2f", "seeds_needed": ",.0f"}
+    forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "simultaneous", "tost_ci") for end in ("low", "high")}
+    forms |= dict.fromkeys(("p", "tost_p", "wider_tost_p"), p_value)
+    forms |= {"runs": "d", "collapsed": "d"}
+    tests = pd.read_csv(path, dtype={"alpha": str, "seeds": str})
     for row in tests.to_dict("records"):
-        name = f"equivalence/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['statistic']}"
+        name = f"contrasts/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['metric']}"
         yield from _cells(name, row, forms, path, label(row["dataset"]))
-    for (statistic, verdict), same in tests.groupby(["statistic", "verdict"], sort=False):
-        on = ", ".join(map(label, tests["dataset"].unique()))
-        yield _number(f"equivalence/{table}/{statistic}/{verdict}", len(same), "d", path, on=on)
+
+
+def _of_answers(path: Path, label: Label) -> Iterator[Number]:
+    """Each registered question: its answer, and the difference on each data set."""
+    forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "baseline_mean": ".2f", "difference": "+z.2f", "margin": ".2f"}
+    forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "tost_ci") for end in ("low", "high")}
+    forms |= {"p": p_value, "wider_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
+    for row in pd.read_csv(path, dtype={"alpha": str, "seeds": str}).to_dict("records"):
+        yield from _cells(f"registered/{row['question']}/{row['dataset']}", row, forms, path, label(row["dataset"]))
 
 
 def _of_variance(dataset: str, path: Path) -> Iterator[Number]:
@@ -382,6 +427,39 @@ def _of_variance(dataset: str, path: Path) -> Iterator[Number]:
         row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below")}
         forms = {"zero_percent": ".1f", "below_percent": ".1f", "p10": ".1e", "median": ".1e", "p90": ".1e"}
         yield from _cells(f"variance/{dataset}/{when}", row, forms, path)
+
+
+def _of_model_size(dataset: str, path: Path) -> Iterator[Number]:
+    """By place, the smallest model first; what widths there are is for the configuration to say."""
+    rows = pd.read_csv(path)
+    for place, (_, of_width) in enumerate(rows.groupby("width"), 1):
+        first = of_width.iloc[0]
+        name = f"model_size/{dataset}/{place}"
+        yield _number(f"{name}/width", int(first["width"]), "d", path)
+        yield _number(f"{name}/parameters", int(first["parameters"]), ",d", path)
+        yield _number(f"{name}/below_percent", 100 * (first["zero"] + first["below"]), ".1f", path)
+        for row in of_width.to_dict("records"):
+            yield _number(f"{name}/{row['arm']}/relative_way", row["relative_way"], ".2f", path)
+    largest = rows[rows["width"] == rows["width"].max()]
+    yield _number(
+        f"model_size/{dataset}/largest/below_percent", 100 * largest[["zero", "below"]].iloc[0].sum(), ".1f", path
+    )
+    for row in largest.to_dict("records"):
+        yield _number(f"model_size/{dataset}/largest/{row['arm']}/relative_way", row["relative_way"], ".2f", path)
+
+
+def _of_microscope(dataset: str, path: Path) -> Iterator[Number]:
+    forms: dict[str, Form] = {"steps": "d", "median": ".2g", "p99": ".2g", "max": ".2g", "relative_way": ".3g"}
+    forms |= {
+        "first_loss": ".2f",
+        "last_loss": ".2f",
+        "zero_percent": ".1f",
+        "below_percent": ".1f",
+        "far_percent": ".2f",
+    }
+    for row in pd.read_csv(path).to_dict("records"):
+        row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below", "far")}
+        yield from _cells(f"microscope/{dataset}/{row['arm']}", row, forms, path)
 
 
 def _of_distributions(dataset: str, path: Path) -> Iterator[Number]:

@@ -27,6 +27,7 @@ Columns = Mapping[str, Callable[[Row], str]]
 
 SECTIONS = (
     "Claims",
+    "Registered questions",
     "Main results",
     "Heterogeneity",
     "Seeds",
@@ -40,11 +41,16 @@ SECTIONS = (
 SECTION_OF_KIND = {
     "heterogeneity": "Heterogeneity",
     "multiseed": "Seeds",
-    "equivalence": "Seeds",
+    "contrasts": "Seeds",
+    "registered": "Registered questions",
     "distributions": "Optimizer states",
     "variance": "Optimizer states",
     "precision": "Precision and memory",
     "scaling": "Precision and memory",
+    "client_memory": "Precision and memory",
+    "released": "Claims",
+    "model_size": "Optimizer states",
+    "microscope": "Optimizer states",
     "data_distribution": "Data",
     "data_distribution_summary": "Data",
     "clients": "Data",
@@ -56,6 +62,10 @@ AXES = {
     "arm": "Arm",
     "block_size": "Block size",
     "lr": "Learning rate",
+    "loss_scale": "Loss scale",
+    "clients": "Clients",
+    "clients_per_round": "Clients a round",
+    "states": "States",
     "seed": "Seed",
 }
 """The axes of the grid in words."""
@@ -73,19 +83,23 @@ def section(entry: Spec) -> str:
 
 def numbered(name: str) -> str:
     """A section as the report calls it, which sorts them by name."""
-    return f"{SECTIONS.index(name) + 1}. {name}"
+    return f"{SECTIONS.index(name) + 1:02d}. {name}"
 
 
 def figure_title(spec: Spec) -> str:
     """What a figure shows, in one line."""
     dataset, papers = spec.get("where", {}).get("dataset", ""), {"labels": {"dataset": spec["stands_for"]}}
     titles = {
-        "equivalence": f"Best accuracy against that of one arm, paired by seed: table {spec.get('table')}",
+        "contrasts": f"How far each arm is from one of them: table {spec.get('table')}",
+        "registered": "Answers to the registered questions",
         "step_layers": "How far the last step of a client is off, by layer and arm",
         "variance": "The variance of Adam on clients by round, and its share below the floor by layer",
+        "model_size": "The floor against the size of the model: variances below it, and how far each arm goes",
+        "microscope": "Loss and largest error of each step of one client, with each arm",
         "steps": "How far the steps of each arm are off, by the size of the variance",
         "distributions": f"Variance and momentum of FP32 Adam, {_label(spec, 'dataset', dataset)}",
         "precision": "Relative error of each 8-bit code against the size of the value",
+        "client_memory": "What a whole client holds while it trains, and how little of it optimizer states are",
         "heatmap": f"Dominant class and samples of each client, {_label(papers, 'dataset', dataset)}",
     }
     if spec["kind"] in titles:
@@ -156,21 +170,35 @@ TRAINED: Columns = {
 }
 COMPARED: Columns = {
     "Seeds": _column("seeds"),
-    "Accuracy": _column("statistic"),
+    "Accuracy": _column("metric"),
     "Mean (%)": _column("mean", ".2f"),
     "Mean of the baseline (%)": _column("baseline_mean", ".2f"),
     "Difference (pp)": _column("difference", "+z.2f"),
     "95 % interval": _interval,
+    "Simultaneous interval": partial(_interval, name="simultaneous"),
     "90 % interval": partial(_interval, name="tost_ci"),
-    "p (equivalence)": _p_value("tost_p"),
-    "p (equivalence, corrected)": _p_value("tost_p_holm"),
+    "Variance": _column("variance"),
     "p (difference)": _p_value("p"),
-    "p (difference, corrected)": _p_value("p_holm"),
-    "Verdict": _column("verdict"),
+    "p (equivalence)": _p_value("tost_p"),
+    "p (equivalence, wider margin)": _p_value("wider_tost_p"),
     "Seeds needed": _column("seeds_needed", ",.0f"),
     "Runs": _column("runs"),
     "Runs collapsed": _column("collapsed"),
     "Why nothing was tested": _column("reason"),
+}
+ANSWERS: Columns = {
+    "Question": _column("asks"),
+    "Answer": _column("answer"),
+    "Status": _column("status"),
+    "Against": _column("baseline"),
+    "Difference (pp)": _column("difference", "+z.2f"),
+    "90 % interval": partial(_interval, name="tost_ci"),
+    "Margin (pp)": _column("margin", ".2f"),
+    "p": _p_value("p"),
+    "p (wider margin)": _p_value("wider_p"),
+    "Seeds": _column("n", ".0f"),
+    "Seeds wanted": _column("seeds_wanted"),
+    "Why there is no test": _column("reason"),
 }
 STEPS: Columns = {
     "Local step": _column("step"),
@@ -192,6 +220,28 @@ VARIANCE: Columns = {
     "Median of v": _column("median", ".1e"),
     "90th percentile of v": _column("p90", ".1e"),
 }
+MODEL_SIZE: Columns = {
+    "Width": _column("width"),
+    "Parameters": _column("parameters", ",.0f"),
+    "Steps": _column("steps"),
+    "Way (learning rates)": _column("way", ",.1f"),
+    "Way over FP32's": _column("relative_way", ".3f"),
+    "Loss of the last batch": _column("loss", ".3f"),
+    "v is 0 in FP32 (%)": _column("zero", ".2f", 0.01),
+    "v below the floor in FP32 (%)": _column("below", ".2f", 0.01),
+}
+MICROSCOPE: Columns = {
+    "Steps": _column("steps"),
+    "Median error (learning rates)": _column("median", ".2g"),
+    "99th percentile": _column("p99", ".2g"),
+    "Largest error": _column("max", ".2g"),
+    "Off by 10 learning rates (%)": _column("far", ".3f", 0.01),
+    "Way over that with exact states": _column("relative_way", ".3g"),
+    "First loss": _column("first_loss", ".3f"),
+    "Last loss": _column("last_loss", ".3f"),
+    "v is 0 (%)": _column("zero", ".2f", 0.01),
+    "v below the floor (%)": _column("below", ".2f", 0.01),
+}
 PARTITIONS: Columns = {
     "Clients": _column("clients"),
     "Samples": _column("samples", ",.0f"),
@@ -210,6 +260,24 @@ EXACT: Mapping[str, Columns] = {
         "Published (MiB)": _column("published_mib", ",.2f"),
         "Ratio, published": _column("published_ratio", ".2f"),
     },
+    "client_memory": {
+        "Image size": _column("image_size"),
+        "Activations (MB)": _column("activations_bytes", ",.1f", 1e6),
+        "Weights (MB)": _column("weights_bytes", ",.1f", 1e6),
+        "Gradients (MB)": _column("gradients_bytes", ",.1f", 1e6),
+        "States (MB)": _column("states_bytes", ",.1f", 1e6),
+        "In all (MB)": _column("total_bytes", ",.1f", 1e6),
+        "Less than with FP32 states (%)": _column("saved_percent", ".2f"),
+    },
+    "released": {
+        "What": _column("what"),
+        "Printed": _column("printed"),
+        "Where": _column("place"),
+        "Released": _column("released"),
+        "Line": _column("lines"),
+        "Here": _column("here"),
+        "Arms that differ": _column("arms"),
+    },
     "data_distribution": PARTITIONS,
     "data_distribution_summary": PARTITIONS,
     "clients": {
@@ -221,7 +289,14 @@ EXACT: Mapping[str, Columns] = {
     },
 }
 """Kinds of tables that are at the paper's own size at every scale."""
-MEASURED: Mapping[str, Columns] = {"equivalence": COMPARED, "steps": STEPS, "variance": VARIANCE}
+MEASURED: Mapping[str, Columns] = {
+    "contrasts": COMPARED,
+    "registered": ANSWERS,
+    "steps": STEPS,
+    "variance": VARIANCE,
+    "model_size": MODEL_SIZE,
+    "microscope": MICROSCOPE,
+}
 """Kinds with columns of their own, of what is trained at a scale."""
 CIRCUMSTANCES = (*AXES.values(), "Seeds", "Runs", "Clients", "Collapsed", "Runs diverged")
 """Columns that are no measurements: where all rows have the same, it is said once below the table."""
@@ -253,6 +328,11 @@ def _place(labels: Mapping[str, Mapping[str, str]], name: str, row: Row) -> str:
 
 def _explained(spec: Spec) -> str:
     """What a table is about, and how far it can be trusted to be the paper's."""
+    if spec["kind"] == "released":
+        return (
+            "The paper's equations and text, its released code and this package. Where the first two differ, the "
+            "package does what the code does; arms run the other side."
+        )
     if spec["kind"] in EXACT:
         return "At the paper's own size whatever the scale, for nothing is trained."
     if spec["kind"] == "steps":
@@ -267,14 +347,32 @@ def _explained(spec: Spec) -> str:
             "training, all clients of a round together. Percentiles are over the weights whose v is above 0; the floor "
             "is that of the released code."
         )
-    if spec["kind"] == "equivalence":
+    if spec["kind"] == "model_size":
+        return (
+            f"First steps of transformers of several widths, at scale {spec['scale']}: each arm trains from the same "
+            "weights on the same batches. The way is the length of all steps; v is the variance after the last of "
+            "them; the floor is that of the released code."
+        )
+    if spec["kind"] == "microscope":
+        return (
+            f"The first round of one client of the paper's partition, at scale {spec['scale']}: each arm trains by "
+            "itself. An error is the distance of a weight's step from the one that exact states, made of the same "
+            "gradients, would have taken, in learning rates; the largest and the share are those of the worst step."
+        )
+    if spec["kind"] == "contrasts":
         baseline = _label(spec, "arm", spec.get("baseline", "fp32"))
         return (
-            f"Trained at scale {spec['scale']}. Differences to {baseline} with the same seed, in percentage points. "
-            f"Equivalence is two one-sided t-tests for a margin of {spec['margin']:g} points, difference a two-sided "
-            "one; both are corrected after Holm for all comparisons of the same accuracy. Equivalent: the corrected p "
-            "of equivalence is below 0.05; worse or better: only that of difference is. Seeds needed are those for a "
-            "verdict with a power of 80 %, if differences stay as large and as scattered."
+            f"Trained at scale {spec['scale']}. Exploratory: intervals, and no verdicts. Differences to {baseline} in "
+            "percentage points, from metric ~ arm + seed with one residual variance for all arms that train, or from "
+            "pairs of runs where an arm collapsed. Simultaneous intervals hold for all arms of a data set together. "
+            f"Equivalence is two one-sided tests for a margin of {100 * spec['margin']:g} % of the baseline, and of "
+            "twice that. Seeds needed: for either verdict, with a power of 80 %."
+        )
+    if spec["kind"] == "registered":
+        return (
+            f"Trained at scale {spec['scale']}. The questions stand in paper/registered.yaml, which was committed "
+            "before any run with its seeds existed. Yes: the test succeeds at 5 % on both data sets. Questions are "
+            "tested in this order, each as long as those before it were answered yes; the rest is exploratory."
         )
     return (
         f"Trained at scale {spec['scale']}. Best is the highest test accuracy of all rounds, final that of the last; "
@@ -313,13 +411,14 @@ def plain_page(title: str, *parts: str, style: str = "") -> str:
 NUMBER = ' class="number"'
 
 
-def html_table(table: pd.DataFrame) -> str:
+def html_table(table: pd.DataFrame, short: bool = True) -> str:
+    """A table whose cells are one line each, unless they are not `short`."""
     kinds = [NUMBER if numeric else "" for numeric in _numeric(table)]
     rows = [zip(kinds, row, strict=True) for row in table.itertuples(index=False)]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, table, strict=True))
     body = ["".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in row) for row in rows]
     lines = [f"<thead><tr>{head}</tr></thead>", "<tbody>", *(f"<tr>{row}</tr>" for row in body), "</tbody>"]
-    return "\n".join(['<table class="short">', *lines, "</table>"])
+    return "\n".join(['<table class="short">' if short else "<table>", *lines, "</table>"])
 
 
 def _numeric(table: pd.DataFrame) -> list[bool]:
@@ -334,7 +433,7 @@ def table_html(spec: Spec, path: Path) -> str:
     return plain_page(
         spec["caption"],
         f"<p>{escape(_explained(spec))}</p>",
-        html_table(table),
+        html_table(table, short=spec["kind"] != "released"),
         f"<p>{escape(shared)}</p>" if shared else "",
         f'<p><a download="{escape(path.name)}" href="data:text/csv;base64,{content}">{escape(path.name)}</a> '
         "has every column with every digit.</p>",

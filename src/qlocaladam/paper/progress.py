@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from qlocaladam.federated.progress import duration
-from qlocaladam.paper.grid import place
+from qlocaladam.paper.grid import place, short_name
 
 TRAINING = "training_run"
 """The rule that is counted."""
@@ -81,8 +81,8 @@ class TrainingProgress(logging.Handler):
             return
         self.first = self.first or self.clock()
         self.failed.discard(record.jobid)  # tried again
-        words = place(Path(dict(record.wildcards)["run"]))
-        self.running[record.jobid] = (" ".join(map(str, words.values())), self.clock())
+        name = short_name(place(Path(dict(record.wildcards)["run"]))).replace("/", " ")
+        self.running[record.jobid] = (name, self.clock())
 
     def _finished(self, record: Any) -> None:
         if record.job_id not in self.running:

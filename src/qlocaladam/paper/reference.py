@@ -21,15 +21,26 @@ from scipy import stats
 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.files import write_whole
-from qlocaladam.paper.grid import GRID, short_name
+from qlocaladam.paper.grid import AS_IN_THE_PAPER, GRID, run_name, short_name
 from qlocaladam.paper.runs import collapsed, read_runs
 
 SETTINGS = (
-    *("data", "training_images", "test_images", "classes", "clients", "partition_sha256", "optimizer", "options"),
-    *("rounds", "clients_per_round", "epochs", "batch_size", "width", "stem", "image_size", "flip", "precision"),
+    *("data", "training_images", "test_images", "classes", "partition_sha256", "optimizer", "options"),
+    *("rounds", "epochs", "batch_size", "width", "stem", "image_size", "flip", "precision"),
 )
 """What has to be equal before results are compared."""
-RESULTS = ("parameters", "best", "best_round", "final", "diverged", "held_bytes", "published_bytes", "history_sha256")
+RESULTS = (
+    "parameters",
+    "best",
+    "best_round",
+    "final",
+    "last_third",
+    "mean",
+    "diverged",
+    "held_bytes",
+    "published_bytes",
+    "history_sha256",
+)
 MADE_WITH = (
     "dataset_sha256",
     "device",
@@ -152,6 +163,8 @@ def _parse(source: Path | io.StringIO) -> pd.DataFrame:
     a column."""
     words = pd.read_csv(source, dtype=str, keep_default_na=False)
     words = words.reindex(columns=[*words, *(name for name in COLUMNS if name not in words)], fill_value="")
+    for name, usual in AS_IN_THE_PAPER.items():
+        words[name] = words[name].replace("", usual)
     return words.astype({"best": float, "final": float, "classes": int})
 
 
@@ -173,7 +186,7 @@ def spreads(reference: pd.DataFrame) -> list[Spread]:
     """
     found: dict[int, Spread] = {}
     for _, on_data in reference.groupby("dataset"):
-        kinds = [kind for _, kind in on_data.groupby(list(GRID[:-1]))]
+        kinds = [kind for _, kind in on_data.groupby([name for name in GRID[:-1] if name in on_data])]
         pooled = _pooled(kinds)
         for kind in kinds:
             found |= dict.fromkeys(kind.index, _spread(kind["best"].tolist(), pooled))
@@ -209,7 +222,7 @@ def _pooled(kinds: Iterable[pd.DataFrame]) -> tuple[float, int]:
 def verify(reference: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """One row for each run of the reference: the verdict on the same run below `folder`, and what it rests on."""
     kept = reference.to_dict("records")
-    places = [folder.joinpath(*(f"{name}~{run[name]}" for name in GRID)) for run in kept]
+    places = [folder / run_name(run) for run in kept]
     trained = [place for place in places if (place / "summary.json").exists()]
     table = _parse(io.StringIO(_csv(describe(trained)))) if trained else reference[:0]
     own = {run["run"]: run for run in table.to_dict("records")}

@@ -6,12 +6,13 @@ import gzip
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
-from qlocaladam.federated.record import AGAIN, differences, read
-from qlocaladam.paper.grid import GRID, place, request, short_name, typed
+from qlocaladam.federated.record import AGAIN, differences, last_third, read
+from qlocaladam.paper.grid import AXES_OF_TRAINING, GRID, place, request, short_name, typed
 
 
 def read_runs(folders: Iterable[Path | str], asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -34,9 +35,13 @@ def _read_run(folder: Path, asked: Mapping[str, Any] | None) -> dict[str, Any]:
         raise ValueError(f"{folder / 'settings.json'}: {', '.join(changed)}, as the configuration asks; {AGAIN}")
     return {
         **where,
+        **{name: settings.get(name, where[name]) for name in AXES_OF_TRAINING},
+        "clients": run.made["partition"]["clients"],
         "best": summary["best_accuracy"],
         "best_round": summary["best_round"],
         "final": summary["final_accuracy"],
+        "last_third": summary["last_third_accuracy"],
+        "mean": summary["mean_accuracy"],
         "diverged": summary["diverged"] is not None,
         "rounds": settings["rounds"],
         "parameters": summary["parameters"],
@@ -46,18 +51,19 @@ def _read_run(folder: Path, asked: Mapping[str, Any] | None) -> dict[str, Any]:
         "classes": data["classes"],
         "training_images": data["training_images"],
         "test_images": data["test_images"],
-        **{name: settings[name] for name in ("clients_per_round", "epochs", "batch_size", "width", "image_size")},
-        "clients": run.made["partition"]["clients"],
+        **{name: settings[name] for name in ("epochs", "batch_size", "width", "image_size")},
         "history_sha256": summary["history_sha256"],
         "folder": str(folder),
     }
 
 
+METRICS = ("last_third", "best", "final", "mean")
+"""Accuracies of a run: over the last third of its rounds, which is what arms are judged by; of its best round, as
+published; of its last; over all."""
 NUMBERS = {
     **dict.fromkeys(("best", "final"), float),
     **dict.fromkeys(("best_round", "rounds", "parameters", "held_bytes", "published_bytes", "classes"), int),
-    **dict.fromkeys(("training_images", "test_images", "clients_per_round", "epochs", "batch_size", "width"), int),
-    "clients": int,
+    **dict.fromkeys(("training_images", "test_images", "epochs", "batch_size", "width"), int),
 }
 """Columns of a run that are not words."""
 
@@ -76,10 +82,11 @@ def _read_kept(path: Path, places: Sequence[Mapping[str, str]]) -> pd.DataFrame:
         if (float(row["best"]), float(row["final"])) != (max(accuracies), accuracies[-1]):
             said = f"best and final are {row['best']} and {row['final']}, but its history has"
             raise ValueError(f"{path}: {row['run']}: {said} {max(accuracies)} and {accuracies[-1]}")
+        others = {"last_third": last_third(accuracies), "mean": fmean(accuracies)}
         numbers = {name: kind(row[name]) for name, kind in NUMBERS.items()}
         size = int(row["image_size"]) if row["image_size"] else None
         found = {"diverged": row["diverged"] == "True", "image_size": size, "folder": str(path)}
-        runs.append({**typed(where), "data": row["data"], **numbers, **found})
+        runs.append({**typed(where), "data": row["data"], **numbers, **others, **found})
     return pd.DataFrame(runs).astype({"image_size": "Int64"})
 
 
@@ -103,12 +110,12 @@ def collapsed(runs: pd.DataFrame) -> pd.Series:
 
 
 def read_histories(runs: pd.DataFrame) -> pd.DataFrame:
-    """Every round of every run: the grid's columns, then those of history.csv."""
+    """Every round of every run: the grid's columns, then those of history.csv, whose clients are the participants."""
     return pd.concat([_read_history(run) for run in runs.to_dict("records")], ignore_index=True)
 
 
 def _read_history(run: dict[str, Any]) -> pd.DataFrame:
     folder = Path(run["folder"])
     read(folder)  # refuses a history that is not the one that the run was read with
-    history = pd.read_csv(folder / "history.csv", dtype={"clients": str})
+    history = pd.read_csv(folder / "history.csv", dtype={"clients": str}).rename(columns={"clients": "participants"})
     return pd.DataFrame({**{name: run[name] for name in GRID}, **history})

@@ -14,12 +14,15 @@ import matplotlib as mpl
 import numpy as np
 import seaborn as sns
 from matplotlib import style
+from matplotlib.axes import Axes
 
 COLUMN, PAGE = 3.33, 7.0
 """Widths in inches of a figure in one column of the paper, and across both."""
 DPI = 200
 SMALL = 6.5
 """Points of the smallest text: annotations and legends of many lines."""
+FAR = 6
+"""Margins beyond which an arm is too far off to be drawn on the same axis."""
 GREY = "#6e6e6e"
 
 SETTINGS = {
@@ -103,3 +106,13 @@ def ordered_colours(values: Sequence[Any]) -> dict[Any, Line]:
     """The lines of values that have an order, dark to bright; the brightest is still dark enough for paper."""
     shades = map(tuple, mpl.colormaps["plasma"](np.linspace(0, 0.7, len(values))))
     return dict(zip(values, map(Line, shades, cycle(ORDERED_DASHES), cycle(ORDERED_MARKERS)), strict=True))
+
+
+def far_off(axes: Axes, difference: float, place: int, colour: Any) -> None:
+    """An arrow to the edge that the arm lies beyond, and how far away it is."""
+    tip, tail, text, side = (0.01, 0.1, 0.12, "left") if difference < 0 else (0.99, 0.9, 0.88, "right")
+    arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    across = axes.get_yaxis_transform()
+    axes.annotate("", (tip, place), (tail, place), xycoords=across, arrowprops=arrow)
+    number = f"{difference:+.1f}".replace("-", "\N{MINUS SIGN}")
+    axes.text(text, place, number, fontsize=SMALL, ha=side, va="center", transform=across)

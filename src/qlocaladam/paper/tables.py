@@ -18,6 +18,7 @@ import pandas as pd
 
 from qlocaladam.datasets import WINDOW
 from qlocaladam.federated.partition import IID
+from qlocaladam.paper import registered, released
 from qlocaladam.paper.grid import GRID, as_list, text, typed
 from qlocaladam.paper.latex import (
     BREAK,
@@ -32,7 +33,7 @@ from qlocaladam.paper.latex import (
     power_of_ten,
     signed,
 )
-from qlocaladam.paper.runs import collapsed
+from qlocaladam.paper.runs import METRICS, collapsed
 
 Spec = Mapping[str, Any]
 Files = Mapping[str, Path]
@@ -44,6 +45,10 @@ ROWS = {
     "arm": Column("Arm", "l"),
     "block_size": Column(rf"Block{BREAK}size"),
     "lr": Column(rf"Learning{BREAK}rate"),
+    "loss_scale": Column(rf"Loss{BREAK}times"),
+    "clients": Column("Clients"),
+    "clients_per_round": Column(rf"Clients{BREAK}a round"),
+    "states": Column("States", "l"),
     "alpha": ALPHA,
     "seed": Column("Seed"),
 }
@@ -51,10 +56,11 @@ ROWS = {
 HEADS = {
     "best": rf"Best acc.{BREAK}(\%)",
     "final": rf"Final acc.{BREAK}(\%)",
+    "last_third": rf"Last third{BREAK}(\%)",
+    "mean": rf"All rounds{BREAK}(\%)",
     "memory": rf"Opt. mem.{BREAK}(MB)",
     "difference": rf"Difference{BREAK}(pp)",
 }
-ACCURACIES = ("best", "final")
 MISSING_NOTE = "$^{m}$~missing: runs that the configuration asks for are not there; a mean is over the others."
 STARS = ((0.01, "**"), (0.05, "*"))
 
@@ -74,7 +80,7 @@ def _runs(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     for dataset, rows in _grouped(results, "dataset"):
         labels = [_label(spec, by, row[by]) for row in rows]
         cells = {name: CELLS[name](rows) for name in shown}
-        for name in [name for name in ACCURACIES if name in shown][:1]:
+        for name in [name for name in METRICS if name in shown][:1]:
             cells[name] = _flagged(cells[name], rows)
         groups.append(Group(list(zip(labels, *cells.values(), strict=True)), _label(spec, "dataset", dataset)))
     return Table(
@@ -146,37 +152,47 @@ def _multiseed(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     )
 
 
-def _equivalence(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
-    """Best accuracies against a baseline, paired by seed: difference, tests, verdict. The data have final ones, too."""
+def _contrasts(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """The metrics of each arm, and how far the first of them is from the baseline's. The data have the others', too."""
     runs = _trained(spec, runs)
-    rows = _read(files["equivalence"])
+    rows = _read(files["contrasts"])
     rows += _untested(spec, rows)
-    _count_missing(spec, (row for row in rows if row["statistic"] == "best"), ["dataset", "alpha", "arm"])
+    by_metric = {metric: {_place(row): row for row in rows if row["metric"] == metric} for metric in METRICS}
+    shown = [row for row in rows if row["metric"] == METRICS[0]]
+    _count_missing(spec, shown, ["dataset", "alpha", "arm"])
     groups = []
-    for (dataset, alpha), arms in _grouped((row for row in rows if row["statistic"] == "best"), "dataset", "alpha"):
-        means = [{"best": _number(row["mean"]), "best_std": _number(row["std"])} for row in arms]
+    for (dataset, alpha), arms in _grouped(shown, "dataset", "alpha"):
+        means = {
+            metric: [
+                {metric: _number(row["mean"]), f"{metric}_std": _number(row["std"] if metric == METRICS[0] else "")}
+                for row in (of_metric.get(_place(arm), {"mean": "", "std": ""}) for arm in arms)
+            ]
+            for metric, of_metric in by_metric.items()
+        }
+        first, *others = (_accuracies(cells, metric) for metric, cells in means.items())
         cells = [
             [_label(spec, "arm", row["arm"]) for row in arms],
-            _flagged(_accuracies(means), [{"missing": row.get("missing")} for row in arms]),
+            _flagged(first, [{"missing": row.get("missing")} for row in arms]),
             [_difference_with_interval(row) for row in arms],
-            *([_p_text(_number(row[name])) for row in arms] for name in ("tost_p_holm", "p_holm")),
-            [bold(row["verdict"] or NONE, row["verdict"] == "equivalent") for row in arms],
+            [_interval(row, "simultaneous") for row in arms],
+            *others,
             [_seeds_needed(row) for row in arms],
             [f"{row['collapsed'] or 0} of {row['runs'] or 0}" for row in arms],
         ]
         label = rf"{_label(spec, 'dataset', dataset)}{BREAK}{_alpha(alpha)}"
         groups.append(Group(list(zip(*cells, strict=True)), label))
     heads = (
-        *(HEADS["best"], rf"Difference (pp){BREAK}[95\% interval]", rf"$p$ (equi-{BREAK}valence)"),
-        *(rf"$p$ (dif-{BREAK}ference)", "Verdict", rf"Seeds{BREAK}needed", rf"Col-{BREAK}lapsed"),
+        *(HEADS["last_third"], rf"Difference (pp){BREAK}[95\% interval]", rf"Simultaneous{BREAK}interval"),
+        *(rf"{name}{BREAK}(\%)" for name in ("Best", "Final", "All")),
+        *(rf"Seeds{BREAK}needed", rf"Col-{BREAK}lapsed"),
     )
     return Table(
         name=spec["name"],
-        caption=_trained_caption(spec, runs, ("best",), varied="alpha"),
-        columns=[DATASET, ROWS["arm"], *(Column(head, "l" if head == "Verdict" else "r") for head in heads)],
+        caption=_trained_caption(spec, runs, METRICS, varied="alpha"),
+        columns=[DATASET, ROWS["arm"], *map(Column, heads)],
         groups=groups,
         data=_frame(rows),
-        notes=_equivalence_notes(spec, rows),
+        notes=_contrast_notes(spec, rows),
     )
 
 
@@ -184,8 +200,84 @@ def _untested(spec: Spec, rows: list[Row]) -> list[Row]:
     """Empty rows for arms of which all runs are missing."""
     there = {_place(row) for row in rows}
     places = {_place(place): place for place in spec.get("places", []) if _place(place) not in there}
-    blank = {**dict.fromkeys(rows[0], ""), "statistic": "best"}
+    blank = {**dict.fromkeys(rows[0], ""), "metric": METRICS[0]}
     return [{**blank, **dict(zip(("dataset", "alpha", "arm"), place, strict=True))} for place in places]
+
+
+def _released(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """What is printed, what was released and what is rebuilt, line by line, of one part: all would fill two pages."""
+    rows = [row for row in released.load(files["released"]) if row["part"] == spec["part"]]
+    for row in rows:
+        row["arms"] = "; ".join(_label(spec, "arm", arm) for arm in row["arms"])
+    cells = [
+        [
+            escape(row["what"]),
+            f"{escape(row['printed'])} ({escape(row['place'])})",
+            f"{escape(row['released'])} ({escape(released.place(row))})",
+            escape(row["here"]) + (f" ({row['arms']})" if row["arms"] else ""),
+        ]
+        for row in rows
+    ]
+    first = rows[0]
+    repository, script = (escape(first[name]).replace("/", r"/\allowbreak ") for name in ("repository", "file"))
+    return Table(
+        name=spec["name"],
+        caption=f"{_opening(spec)} Released: {repository}, {script}, commit {first['commit'][:7]}. "
+        "In brackets behind what is rebuilt here: arms that do otherwise.",
+        columns=[Column(head, rf"p{{{width}\textwidth}}") for head, width in RELEASED_COLUMNS.items()],
+        groups=[Group([[rf"{{\raggedright {cell}\par}}" for cell in row] for row in cells])],
+        data=_frame(rows),
+    )
+
+
+RELEASED_COLUMNS = {"": 0.11, "Printed": 0.24, "Released": 0.31, "Here": 0.25}
+"""Heads, and widths as shares of the page."""
+
+CLIENT_PARTS = {
+    "activations": rf"Acti-{BREAK}vations",
+    "weights": "Weights",
+    "gradients": rf"Gra-{BREAK}dients",
+    "states": "States",
+}
+
+
+def _client_memory(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """All that a client holds while it trains, at the paper's image size, and what an arm saves of it."""
+    rows = _analysed(spec, files, "client_memory")
+    sizes = _unique(row["image_size"] for row in rows)
+    saved = {(row["dataset"], row["arm"], row["image_size"]): _number(row["saved_percent"]) for row in rows}
+    groups = []
+    for dataset, of_dataset in _grouped((row for row in rows if row["image_size"] == sizes[0]), "dataset"):
+        cells = [
+            [
+                _label(spec, "arm", row["arm"]),
+                *(f"{_number(row[f'{part}_bytes']) / 1e6:,.1f}" for part in (*CLIENT_PARTS, "total")),
+                *(_fixed(saved[dataset, row["arm"], size], 1) for size in sizes),
+            ]
+            for row in of_dataset
+        ]
+        groups.append(Group(cells, _label(spec, "stands_for", dataset)))
+    batch = listed(_unique(row["batch_size"] for row in rows))
+    return Table(
+        name=spec["name"],
+        caption=_analysed_caption(
+            spec,
+            rf"MB ($10^6$ bytes) that a client holds in a step with {batch} images of ${sizes[0]}\times{sizes[0]}$, "
+            r"and what it holds less than with FP32 states, as a share of all (\%), there and with smaller images.",
+        ),
+        columns=[
+            *(DATASET, ROWS["arm"]),
+            *(Column(head, over="Held (MB)") for head in (*CLIENT_PARTS.values(), "In all")),
+            *(Column(rf"${size}^2$", over=r"Less (\%)") for size in sizes),
+        ],
+        groups=groups,
+        data=_frame(rows),
+        notes=[
+            "Activations: all that automatic differentiation keeps for the backward pass, the images among it, each "
+            "piece of memory once. Weights with running statistics. States in the paper's layout. The sum of all; "
+            "gradients come as activations go, so that the peak of an allocator may be lower."
+        ],
+    )
 
 
 def _scaling(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
@@ -373,6 +465,92 @@ def _variance(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     )
 
 
+def _model_size(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """How long the way of each arm is relative to FP32's, and how many variances are below the floor, by width."""
+    dataset = spec["where"]["dataset"]
+    rows = pd.read_csv(files[f"model_size.{dataset}"])
+    found = json.loads(files[f"summary.{dataset}"].read_text())
+    arms = [arm for arm in rows["arm"].unique() if arm in as_list(spec["where"]["arm"])]
+    cells = []
+    for _, of_width in rows.groupby("width", sort=False):
+        first, ways = of_width.iloc[0], of_width.set_index("arm")["relative_way"]
+        shares = [_fixed(100 * first[name], 1) for name in ("zero", "below")]
+        sizes = [f"{first['width']:.0f}", f"{first['parameters']:,.0f}"]
+        cells.append([*sizes, *shares, *(_fixed(ways[arm], 3) for arm in arms)])
+    trained = f"{found['steps']} steps of batches of {found['settings']['batch_size']}"
+    return Table(
+        name=spec["name"],
+        caption=" ".join(
+            [
+                _opening(spec),
+                rf"Scale \emph{{{escape(spec['scale'])}}}: {trained} windows of {_label(spec, 'dataset', dataset)}, "
+                r"the same weights and batches for each arm. The share (\%) of weights whose variance in FP32 is 0 "
+                "after the last step, or above 0 but below the floor of the released code, "
+                f"{power_of_ten(found['floor'])}, and the length of all steps over that of FP32's.",
+            ]
+        ),
+        columns=[
+            *(Column("Width"), Column("Parameters"), Column("$v=0$"), Column(rf"below{BREAK}floor")),
+            *(Column(_label(spec, "arm", arm).replace(" ", BREAK), over="Length of the way") for arm in arms),
+        ],
+        groups=[Group(cells)],
+        data=rows.assign(dataset=dataset),
+    )
+
+
+MICROSCOPE_COLUMNS = {
+    "median": Column("Median", over="Error (learning rates)"),
+    "p99": Column(rf"99th{BREAK}perc.", over="Error (learning rates)"),
+    "max": Column("Largest", over="Error (learning rates)"),
+    "far": Column(rf"off by{BREAK}10 rates (\%)"),
+    "relative_way": Column(rf"Way over{BREAK}exact"),
+    "last_loss": Column(rf"Local{BREAK}loss"),
+}
+
+
+def _microscope(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
+    """Errors of all steps of one client, and where its loss ends, with each arm."""
+    data, groups, clients = [], [], []
+    for dataset in as_list(spec["where"]["dataset"]):
+        label = _label(spec, "dataset", dataset)
+        rows = _analysed({**spec, "where": {"arm": spec["where"]["arm"]}}, files, f"microscope.{dataset}")
+        found = json.loads(files[f"summary.{dataset}"].read_text())
+        cells = [[_label(spec, "arm", row["arm"]), *_microscope_cells(row)] for row in rows]
+        groups.append(Group(cells, label))
+        data += [{"dataset": dataset, **row} for row in rows]
+        shares = {name: 100 * _number(rows[0][name]) for name in ("zero", "below")}
+        size, width = (found["settings"][name] for name in ("image_size", "width"))
+        clients.append(
+            rf"{label}: client {found['client']} with {found['samples']:,} samples, {found['steps']} steps, "
+            rf"width {width}, ${size}\times{size}$, $v=0$ {shares['zero']:.1f}\,\%, "
+            rf"below the floor {shares['below']:.1f}\,\%"
+        )
+    return Table(
+        name=spec["name"],
+        caption=" ".join(
+            [
+                _opening(spec),
+                rf"Scale \emph{{{escape(spec['scale'])}}}, the first round. {'; '.join(clients)}.",
+                "Each arm trains by itself; an error is the distance of a weight's step from the one that exact "
+                "states, made of the same gradients, would have taken.",
+            ]
+        ),
+        columns=[DATASET, ROWS["arm"], *MICROSCOPE_COLUMNS.values()],
+        groups=groups,
+        data=_frame(data),
+        notes=[
+            "Median and percentile: medians over all steps. Largest and off by 10 rates: of the worst step. Way: the "
+            "length of all steps over that with exact states. Loss: the mean of the last quarter of the batches. The "
+            r"shares of $v$ are those of the first arm after its last step."
+        ],
+    )
+
+
+def _microscope_cells(row: Row) -> list[str]:
+    forms = {"far": lambda value: _fixed(100 * value), "last_loss": _fixed}
+    return [forms.get(name, _two_digits)(_number(row[name])) for name in MICROSCOPE_COLUMNS]
+
+
 def _shares(rows: pd.DataFrame) -> list[str]:
     """Of the layers together, in percent: by how many weights each has."""
     return [_fixed(100 * (rows[name] * rows["numel"]).sum() / rows["numel"].sum(), 1) for name in ("zero", "below")]
@@ -404,13 +582,18 @@ KINDS: dict[str, Callable[[Spec, pd.DataFrame | None, Files], Table]] = {
     "runs": _runs,
     "heterogeneity": _heterogeneity,
     "multiseed": _multiseed,
-    "equivalence": _equivalence,
+    "contrasts": _contrasts,
+    "registered": registered.table,
+    "released": _released,
+    "client_memory": _client_memory,
     "scaling": _scaling,
     "data_distribution": _data_distribution,
     "data_distribution_summary": partial(_data_distribution, with_ratio=True),
     "clients": _clients,
     "steps": _steps,
     "variance": _variance,
+    "model_size": _model_size,
+    "microscope": _microscope,
 }
 
 
@@ -454,9 +637,9 @@ def _count_missing(spec: Spec, rows: Iterable[Row], names: list[str]) -> None:
 
 def _result(spec: Spec, place: Row, runs: list[Row], sizes: Mapping[tuple[str, ...], Row]) -> Row:
     if not runs:
-        return {**place, "runs": 0, "best": math.nan, "final": math.nan, "memory_bytes": math.nan}
+        return {**place, "runs": 0, **dict.fromkeys((*METRICS, "memory_bytes"), math.nan)}
     _check_only_seeds_differ(spec, place, runs)
-    run, accuracies = runs[0], pd.DataFrame(runs)[list(ACCURACIES)].astype(float)
+    run, accuracies = runs[0], pd.DataFrame(runs)[list(METRICS)].astype(float)
     mean, deviation = accuracies.mean(skipna=False), accuracies.std(ddof=1, skipna=False)
     paper = sizes.get(_memory_key(run), {})
     return {
@@ -464,8 +647,8 @@ def _result(spec: Spec, place: Row, runs: list[Row], sizes: Mapping[tuple[str, .
         **place,
         "runs": len(runs),
         "seeds": " ".join(str(run["seed"]) for run in runs),
-        **{name: mean[name] for name in ACCURACIES},
-        **{f"{name}_std": deviation[name] for name in ACCURACIES},
+        **{name: mean[name] for name in METRICS},
+        **{f"{name}_std": deviation[name] for name in METRICS},
         "best_round": " ".join(str(run["best_round"]) for run in runs),
         "diverged": sum(bool(run["diverged"]) for run in runs),
         "chance": 100 / run["classes"],
@@ -599,7 +782,7 @@ def _differences(rows: Sequence[Row]) -> list[str]:
 
 CELLS: dict[str, Callable[[Sequence[Row]], list[str]]] = {
     "best": _accuracies,
-    "final": partial(_accuracies, name="final"),
+    **{name: partial(_accuracies, name=name) for name in METRICS if name != "best"},
     "memory": _memories,
     "difference": _differences,
 }
@@ -610,6 +793,11 @@ def _difference_with_interval(row: Row) -> str:
     if math.isnan(difference):
         return NONE
     return signed(difference) + ("" if math.isnan(low) else f" [{signed(low)}, {signed(high)}]")
+
+
+def _interval(row: Row, name: str) -> str:
+    low, high = (_number(row[f"{name}_{end}"]) for end in ("low", "high"))
+    return NONE if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
 
 
 def _p_value(p: float) -> str:
@@ -666,7 +854,7 @@ def _label(spec: Spec, name: str, value: Any) -> str:
     """A value of the grid in words. `stands_for` is a data set of the paper, whatever stands in its place."""
     if name == "stands_for":
         return escape(spec["stands_for"].get(value, value))
-    if name == "lr":
+    if name in ("lr", "loss_scale"):
         return power_of_ten(value)
     if name == "alpha":
         return "IID" if value == IID else escape(value)
@@ -759,7 +947,7 @@ def _counted(number: int, word: str) -> str:
 
 def _notes(spec: Spec, rows: Sequence[Row], shown: Collection[str]) -> list[str]:
     """What the marks mean that stand in a table of runs."""
-    accuracy = any(name in shown for name in ACCURACIES)
+    accuracy = any(name in shown for name in METRICS)
     chances = {row["dataset"]: row["chance"] for row in rows if row.get("collapsed")}
     levels = listed([rf"{level:g}\,\% ({_label(spec, 'dataset', dataset)})" for dataset, level in chances.items()])
     notes = {
@@ -787,26 +975,22 @@ def _test_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _equivalence_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
-    """What was tested and how, what the verdicts mean, and which would be another by the final accuracy."""
-    tested = [row for row in rows if row["verdict"] and row["statistic"] == "best"]
-    final = {_place(row): row for row in rows if row["statistic"] == "final"}
-    others = [final[_place(row)] for row in tested if final[_place(row)]["verdict"] != row["verdict"]]
-    words = [
-        f"{_label(spec, 'dataset', row['dataset'])}, {_alpha(row['alpha'])}: "
-        f"{_label(spec, 'arm', row['arm'])} {row['verdict']}"
-        for row in others
-    ]
+def _contrast_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    """What was compared and how, and that nothing follows from it."""
+    shown = [row for row in rows if row["metric"] == METRICS[0]]
+    own = [row for row in shown if row["variance"] == "paired"]
+    baseline = _label(spec, "arm", spec.get("baseline", "fp32"))
+    names = _unique(_label(spec, "arm", row["arm"]) for row in own)
     return [
-        rf"Paired by seed. Equivalence: two one-sided $t$-tests for a margin of {spec['margin']:g} percentage points; "
-        rf"difference: the two-sided $t$-test; both $p$ after Holm for {tested[0]['comparisons'] if tested else 0} "
-        "comparisons, the intervals without.",
-        r"Equivalent: the first is below 0.05; worse or better: only the second is; undecided: neither. Seeds needed: "
-        r"for a verdict with a power of 80\,\%, if differences stay as large and as scattered. Collapsed: runs that "
-        r"end below twice the chance level. $\pm$ is the sample standard deviation over seeds.",
-        *([f"By the final accuracy it would be: {'; '.join(words)}."] if words else []),
+        rf"Exploratory: intervals, and no verdicts. Differences to {baseline} over the last third of the rounds, from "
+        r"$\mathit{metric}\sim\mathit{arm}+\mathit{seed}$ with one residual variance for all arms that train; the "
+        "simultaneous intervals hold for all arms of a data set together (Bonferroni).",
+        *([f"Compared by paired $t$-tests, because a run collapsed: {listed(names)}."] if names else []),
+        rf"Seeds needed: to find a difference, or equivalence within {100 * spec['margin']:g}\,\% of the baseline, "
+        r"with a power of 80\,\%. Collapsed: runs that end below twice the chance level. $\pm$ is the sample standard "
+        "deviation over seeds.",
         *([MISSING_NOTE] if any(row.get("missing") for row in rows) else []),
-        *_reason_notes(spec, tested),
+        *_reason_notes(spec, shown),
     ]
 
 

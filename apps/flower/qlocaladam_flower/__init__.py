@@ -1,0 +1,1 @@
+"""Q-LocalAdam as a Flower app."""

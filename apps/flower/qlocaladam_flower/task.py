@@ -1,0 +1,64 @@
+"""What server and clients share: settings, data, partition and model of a run, from the run config of the app."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from flwr.app.user_config import UserConfig
+
+from qlocaladam import datasets
+from qlocaladam.datasets import Dataset
+from qlocaladam.federated.experiment import make_model, prepare_device
+from qlocaladam.federated.images import ImageSet, image_sets
+from qlocaladam.federated.partition import IID, Partition, partition
+from qlocaladam.federated.settings import RunSettings
+from qlocaladam.federated.text import TextSet, text_sets
+
+
+def run_settings(config: UserConfig) -> RunSettings:
+    """The settings of a run as the package knows them; each is checked there."""
+    given = {key.replace("-", "_"): value for key, value in config.items()}
+    return RunSettings(**{name: given[name] for name in RunSettings.__dataclass_fields__ if name in given})
+
+
+def load_dataset(config: UserConfig) -> Dataset:
+    """The data set by its name, where it needs no download, or by the .npz file that holds it."""
+    return _dataset(str(config["dataset"]), int(config["train-images"]), int(config["test-images"]))
+
+
+@cache
+def _dataset(name: str, train: int, test: int) -> Dataset:
+    if name in datasets.EMBEDDED:
+        with tempfile.TemporaryDirectory() as folder:
+            dataset = datasets.prepare(name, Path(folder, f"{name}.npz"))
+    elif name.endswith(".npz"):
+        dataset = datasets.load(name)
+    else:
+        accepted = f"{', '.join(datasets.EMBEDDED)} or the path of a file that `python -m qlocaladam data` wrote (.npz)"
+        raise ValueError(f"dataset must be {accepted}, got {name!r}")
+    return datasets.subset(dataset, train or None, test or None) if train or test else dataset
+
+
+def load_sets(config: UserConfig) -> tuple[ImageSet | TextSet, ImageSet | TextSet]:
+    """Training and test data on the device that trains."""
+    dataset, device = load_dataset(config), prepare_device(str(config["device"]))
+    return text_sets(dataset, device) if dataset.is_text else image_sets(dataset, int(config["image-size"]), device)
+
+
+def deal(config: UserConfig, clients: int) -> Partition:
+    """The paper's partition of the training data among so many clients."""
+    text = str(config["alpha"])
+    try:
+        alpha = IID if text == IID else float(text)
+    except ValueError:
+        raise ValueError(f"alpha must be a number greater than 0 or the word 'iid', got {text!r}") from None
+    return partition(load_dataset(config).y_train, clients, alpha, int(config["seed"]))
+
+
+def new_model(config: UserConfig) -> torch.nn.Module:
+    """The initial model, the same for server and clients."""
+    dataset, settings = load_dataset(config), run_settings(config)
+    return make_model(settings, dataset.outputs, prepare_device(settings.device), dataset.is_text)

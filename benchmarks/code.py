@@ -1,0 +1,311 @@
+"""What the Triton kernel is compiled to, without a GPU: registers, spills, bytes moved, instructions.
+
+And the step times that follow from them. Computed, not measured.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.report import Progress, Table
+
+PARAMETERS = 11_227_812
+"""Of the paper's CIFAR-100 model."""
+FP32_BYTES = 28
+"""That torch's fused Adam moves a parameter: parameter and both states read and written, the gradient read."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as its vendor describes it."""
+
+    name: str
+    bandwidth: float
+    """Bytes a second."""
+    processors: int
+    clock: float
+
+    @property
+    def instructions(self) -> float:
+        """That all threads together are issued in a second: four warps of 32 a clock and multiprocessor."""
+        return self.processors * 4 * 32 * self.clock
+
+
+DEVICES = {
+    80: Device("A100 40 GB", 1.555e12, 108, 1.41e9),
+    90: Device("H100 SXM", 3.35e12, 132, 1.98e9),
+    120: Device("RTX 5090", 1.792e12, 170, 2.41e9),
+}
+"""By compute capability."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the kernel is compiled for; everything else it is told at each launch."""
+
+    momentum: str
+    variance: str
+    bits: int = 8
+    block_size: int = 64
+    dtype: torch.dtype = torch.float32
+    """Of parameters and gradients."""
+
+    @property
+    def states(self) -> tuple[str, str]:
+        return self.momentum, self.variance
+
+
+MOMENTA, VARIANCES = ("fp32", "linear", "normalised", "dynamic"), ("fp32", "linear", "log", "dynamic")
+
+
+def configurations() -> Iterator[Configuration]:
+    """All that there are. Without codes there are neither bits nor blocks; the dynamic code has 8 bits."""
+    sizes, types = (64, 32, 128, 256), (torch.float32, torch.bfloat16, torch.float16)
+    for momentum, variance, bits, size, dtype in product(MOMENTA, VARIANCES, (8, 4), sizes, types):
+        if momentum == variance == "fp32" and (bits, size) != (8, 64):
+            continue
+        if bits == 4 and "dynamic" in (momentum, variance):
+            continue
+        yield Configuration(momentum, variance, bits, size, dtype)
+
+
+@dataclass(frozen=True)
+class Code:
+    """The compiled kernel; accesses and instructions are those of one thread, which has four values, in full rows."""
+
+    registers: int
+    spilled: int
+    """Bytes of a thread that had no place in registers."""
+    loads: Counter[int]
+    """Of global memory, by bytes. The 8 bytes of an entry of the table of tensors are not among them."""
+    stores: Counter[int]
+    instructions: int
+    """At most: slow paths and the noise of stochastic rounding, which not every step draws, are counted."""
+
+
+def compiled(configuration: Configuration, capability: int) -> Code:
+    """Compile ahead of time, with the assembler that Triton brings."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from qlocaladam.kernels import triton as kernel
+
+    constants = kernel.constants(
+        *configuration.states, configuration.block_size, configuration.bits, configuration.dtype, configuration.dtype
+    )
+    pointers = {"table": "*i64", "values_m": "*fp32", "values_v": "*fp32"}
+    types = {**pointers, **dict.fromkeys(kernel.INTEGERS, "i32"), **dict.fromkeys(constants, "constexpr")}
+    names = kernel.step_kernel.arg_names
+    source = ASTSource(
+        kernel.step_kernel,
+        {name: types.get(name, "fp32") for name in names},
+        constexprs=constants,
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in pointers},
+    )
+    made = triton.compile(source, GPUTarget("cuda", capability, 32), {"num_warps": kernel.WARPS})
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        Path(cubin.name).write_bytes(made.asm["cubin"])
+        usage = _run(triton.knobs.nvidia.cuobjdump.path, "-res-usage", cubin.name)
+        machine_code = _run(triton.knobs.nvidia.nvdisasm.path, "-c", cubin.name)
+    registers, stack, local = (int(n) for n in re.findall(r"\b(?:REG|STACK|LOCAL):(\d+)", usage)[:3])
+    text = _full_rows(made.asm["ptx"])
+    return Code(registers, stack + local, _accesses("ld", text), _accesses("st", text), _instructions(machine_code))
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _full_rows(ptx: str) -> str:
+    """What runs for full rows: of the two ways from the first branch on, that with fewer, because wider, accesses."""
+    texts: list[list[str]] = [[]]  # of the blocks between labels and branches
+    labels: dict[str, int] = {}
+    ways: dict[int, list[str | int]] = {}  # where each block leads: to labels, or to the next block
+    for line in ptx.splitlines():
+        if label := re.match(r"(\$\w+):", line):
+            ways.setdefault(len(texts) - 1, [len(texts)])
+            labels[label[1]] = len(texts)
+            texts.append([])
+        texts[-1].append(line)
+        if branch := re.search(r"(@!?%p\d+)?\s+bra(?:\.uni)?\s+(\$\w+);", line):
+            ways[len(texts) - 1] = [branch[2], *([len(texts)] if branch[1] else [])]
+            texts.append([])
+        elif re.search(r"\bret;", line):
+            ways[len(texts) - 1] = []
+            texts.append([])
+
+    def reached(block: int, seen: set[int]) -> set[int]:
+        if block not in seen:
+            seen.add(block)
+            for way in ways.get(block, []):
+                reached(labels[way] if isinstance(way, str) else way, seen)
+        return seen
+
+    first = min(block for block, ends in ways.items() if len(ends) == 2)
+    both = [reached(labels[way] if isinstance(way, str) else way, set()) for way in ways[first]]
+    parts = ["\n".join(line for block in sorted(blocks) for line in texts[block]) for blocks in both]
+    return min(parts, key=lambda part: len(re.findall(r"\b(?:ld|st)\.global", part)))
+
+
+def _accesses(kind: str, ptx: str) -> Counter[int]:
+    found = re.findall(rf"\b{kind}\.global(?:\.[a-z_:0-9]+?)*?(?:\.v(\d))?\.b(\d+)\s", ptx)
+    widths = [int(vector or 1) * int(bits) // 8 for vector, bits in found if bits != "64"]
+    return Counter(widths)
+
+
+def _instructions(machine_code: str) -> int:
+    """Of the part for full rows, which is the smaller one."""
+    target = re.search(r"\bBRA[^`\n]*`\((\.L_x_\d+)\)", machine_code)
+    assert target, "the kernel has no branch between full and short rows"
+    near, far = machine_code.split(f"{target[1]}:", 1)
+    return min(len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/", part, re.M)) for part in (near, far))
+
+
+def expected_accesses(configuration: Configuration) -> tuple[Counter[int], Counter[int]]:
+    """What a thread has to load and store for four values, and no more."""
+    loads: Counter[int] = Counter()
+    stores: Counter[int] = Counter()
+    weights = 4 * configuration.dtype.itemsize
+    loads[weights] += 2  # parameters and gradients
+    stores[weights] += 1
+    for kind in configuration.states:
+        if kind == "fp32":
+            loads[16] += 1
+            stores[16] += 1
+            continue
+        loads[configuration.bits // 2] += 1
+        stores[configuration.bits // 2] += 1
+        one_number = kind in ("normalised", "dynamic")
+        loads[4] += 1 if one_number else 2
+        stores[4 if one_number else 8] += 4 if one_number else 2  # of which the first thread of a row does one
+        if kind == "dynamic":
+            loads[4] += 4 * 11  # of the code's 256 values
+    return loads, stores
+
+
+def bytes_moved(configuration: Configuration) -> float:
+    """Between a GPU and its memory, for each parameter."""
+    moved = 3.0 * configuration.dtype.itemsize
+    for kind in configuration.states:
+        if kind == "fp32":
+            moved += 8
+        else:
+            ranges = 1 if kind in ("normalised", "dynamic") else 2
+            moved += 2 * (configuration.bits / 8 + 4 * ranges / configuration.block_size)
+    return moved
+
+
+def step_seconds(configuration: Configuration, code: Code, device: Device) -> tuple[float, float]:
+    """For the paper's model, were only memory the limit, and were only instructions."""
+    memory = PARAMETERS * bytes_moved(configuration) / device.bandwidth
+    return memory, PARAMETERS * code.instructions / 4 / device.instructions
+
+
+ARMS = {
+    "fp32": Configuration("fp32", "fp32"),
+    "q-localadam": Configuration("linear", "log"),
+    "q-localadam, 4 bits": Configuration("linear", "log", 4),
+    "naive-int8": Configuration("linear", "linear"),
+    "normalised (Adam8bit)": Configuration("normalised", "log"),
+    "normalised-4bit (Adam4bit)": Configuration("normalised", "log", 4),
+    "normalised, bfloat16": Configuration("normalised", "log", dtype=torch.bfloat16),
+    "dynamic-8bit": Configuration("dynamic", "dynamic", 8, 256),
+}
+
+
+def run(quick: bool) -> list[Table]:
+    everything = list(ARMS.values()) if quick else list(configurations())
+    progress = Progress("compiling", len(everything) * len(DEVICES), 3.0 * len(everything) * len(DEVICES))
+    codes: dict[tuple[Configuration, int], Code] = {}
+    for configuration, capability in product(everything, DEVICES):
+        codes[configuration, capability] = compiled(configuration, capability)
+        progress.advance(1)
+    return [_expected(codes), _summary(codes)]
+
+
+def _expected(codes: dict[tuple[Configuration, int], Code]) -> Table:
+    rows = []
+    for (arm, configuration), capability in product(ARMS.items(), DEVICES):
+        code, device = codes[configuration, capability], DEVICES[capability]
+        memory, issue = step_seconds(configuration, code, device)
+        fp32 = PARAMETERS * FP32_BYTES / device.bandwidth
+        rows.append(
+            {
+                "arm": arm,
+                "GPU": device.name,
+                "registers": code.registers,
+                "instructions": code.instructions / 4,
+                "bytes": bytes_moved(configuration),
+                "memory": memory * 1e6,
+                "issue": issue * 1e6,
+                "ratio": max(memory, issue) / fp32,
+            }
+        )
+    columns: dict[str, Any] = {
+        "arm": str,
+        "GPU": str,
+        "registers": str,
+        "instructions": "{:.0f}".format,
+        "bytes": "{:.2f}".format,
+        "memory": "{:.0f}".format,
+        "issue": "{:.0f}".format,
+        "ratio": "{:.2f}".format,
+    }
+    notes = [
+        f"Computed from the compiled code, not measured: one step of {PARAMETERS:,} parameters.",
+        "instructions: for each parameter, at most. bytes: for each parameter, between the GPU and its memory.",
+        "memory, issue: microseconds, if only the one or only the other took time; ratio: of the longer to fused FP32",
+        f"  Adam, which moves {FP32_BYTES} bytes a parameter.",
+        *(
+            f"{device.name} (sm_{capability}): {device.bandwidth / 1e12:g} TB/s, {device.processors} multiprocessors "
+            f"at {device.clock / 1e9:g} GHz, as on its data sheet."
+            for capability, device in DEVICES.items()
+        ),
+    ]
+    return Table("The step that the compiled kernel allows", columns, rows, notes)
+
+
+def _summary(codes: dict[tuple[Configuration, int], Code]) -> Table:
+    rows = []
+    for capability in DEVICES:
+        of_one = {c: code for (c, capable), code in codes.items() if capable == capability}
+        rows.append(
+            {
+                "for": f"sm_{capability}",
+                "configurations": len(of_one),
+                "registers": max(code.registers for code in of_one.values()),
+                "spilled": max(code.spilled for code in of_one.values()),
+                "as expected": sum((code.loads, code.stores) == expected_accesses(c) for c, code in of_one.items()),
+            }
+        )
+    columns = dict.fromkeys(("for", "configurations", "registers", "spilled", "as expected"), str)
+    notes = ["registers, spilled: the most of any. as expected: loads and stores are those that have to be, as wide."]
+    return Table("All configurations", columns, rows, notes)
+
+
+def checked(configurations: Sequence[Configuration], capability: int) -> list[str]:
+    """What is wrong with the code of any of these: nothing."""
+    wrong = []
+    for configuration in configurations:
+        code = compiled(configuration, capability)
+        if code.spilled:
+            wrong.append(f"{configuration} for sm_{capability} spills {code.spilled} bytes")
+        if code.registers > 128:
+            wrong.append(f"{configuration} for sm_{capability} needs {code.registers} registers")
+        if (code.loads, code.stores) != expected_accesses(configuration):
+            wrong.append(
+                f"{configuration} for sm_{capability} loads {dict(code.loads)}, stores {dict(code.stores)} a thread, "
+                f"expected {tuple(map(dict, expected_accesses(configuration)))}"
+            )
+    return wrong

@@ -1,0 +1,243 @@
+"""How far arms are from a baseline: seeds are blocks, and all arms that train say together how far runs scatter.
+
+For each setting and metric `metric ~ arm + seed` is fitted by ordinary least squares, so that one residual variance
+with many degrees of freedom stands for all arms that train. An arm with a run that collapsed scatters in its own way:
+its runs are compared with the baseline's by a paired t-test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_left
+from typing import Any, NamedTuple
+
+import pandas as pd
+from scipy import stats
+
+from qlocaladam.paper.grid import AS_IN_THE_PAPER
+from qlocaladam.paper.runs import METRICS, collapsed
+
+SETTING = ["dataset", "alpha"]
+CELL = [*SETTING, "arm"]
+COLUMNS = (
+    *(*CELL, "metric", "runs", "collapsed", "n", "seeds", "mean", "std", "baseline_mean", "difference", "error"),
+    *("freedom", "variance", "ci_low", "ci_high", "simultaneous_low", "simultaneous_high", "tost_ci_low"),
+    *("tost_ci_high", "p", "margin", "tost_p", "wider_margin", "wider_tost_p", "seeds_needed", "reason"),
+)
+LEVEL = 0.05
+POWER = 0.8
+MARGIN = 0.05
+"""Of equivalence, as a share of the baseline's mean; twice as much is shown beside it."""
+MOST_SEEDS = 10**4
+"""Beyond which a number of seeds is as good as infinite."""
+POOLED, PAIRED = "pooled", "paired"
+DIGITS = 9
+"""Of a difference. Accuracies are counts over counts: further down, equal differences differ by rounding."""
+
+
+class Contrast(NamedTuple):
+    """The mean of an arm less that of the baseline: an estimate with a t distribution around it."""
+
+    difference: float
+    error: float
+    """Its standard error."""
+    freedom: float
+    n: int
+    """Seeds that both have."""
+    variance: str
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Which holds the true difference but for this share of all cases."""
+        half = float(stats.t.isf(level / 2, self.freedom)) * self.error
+        return self.difference - half, self.difference + half
+
+    def above(self, bound: float) -> float:
+        """The p-value of the test whether the true difference is above the bound."""
+        return float(stats.t.sf((self.difference - bound) / self.error, self.freedom))
+
+    def below(self, bound: float) -> float:
+        return float(stats.t.cdf((self.difference - bound) / self.error, self.freedom))
+
+    @property
+    def p(self) -> float:
+        """Of the two-sided test for any difference."""
+        return min(1.0, 2 * min(self.above(0), self.below(0)))
+
+    def equivalence(self, margin: float) -> float:
+        """The larger p-value of the two one-sided tests for a difference inside the margin."""
+        return max(self.above(-margin), self.below(margin))
+
+    def deviation(self) -> float:
+        """Of the difference of one pair of runs."""
+        return self.error * math.sqrt(self.n)
+
+
+def contrasts(runs: pd.DataFrame, metric: str, baseline: str) -> dict[str, Contrast | str]:
+    """Each arm against the baseline, of runs of one setting; or in words why it cannot be compared.
+
+    `runs` has a row for each arm and seed, and whether it is `lost`: collapsed, or diverged.
+    """
+    wide = runs.pivot(index="seed", columns="arm", values=metric)
+    if baseline not in wide:
+        return dict.fromkeys(wide.columns, f"no {baseline} run to compare with")
+    lost = runs.groupby("arm")["lost"].any()
+    arms = [arm for arm in runs["arm"].unique() if arm != baseline]
+    pairs = {arm: (wide[arm] - wide[baseline]).dropna().round(DIGITS) for arm in arms}
+    sound = [] if lost[baseline] else [arm for arm in arms if not lost[arm] and len(pairs[arm]) > 1]
+    pooled = _pooled(runs[runs["arm"].isin([*sound, baseline])], metric, baseline) if sound else {}
+    found: dict[str, Contrast | str] = {}
+    for arm, own in pairs.items():
+        if own.empty:
+            found[arm] = f"no {baseline} run with one of its seeds to compare with"
+        elif len(own) < 2:
+            found[arm] = "one seed: nothing to test"
+        else:
+            found[arm] = pooled.get(arm) or _paired(own)
+    return found
+
+
+def residual(runs: pd.DataFrame, metric: str) -> tuple[float | None, int]:
+    """The residual variance of the arms that train and have several seeds, and its degrees of freedom; None where 0."""
+    own = runs.groupby("arm")
+    sound = own["lost"].transform("sum").eq(0) & own["seed"].transform("nunique").gt(1)
+    arms = runs[sound]
+    if arms["arm"].nunique() < 2:
+        return None, 0
+    fitted = _fitted(arms, metric, arms["arm"].iloc[0])
+    return (float(fitted.mse_resid), int(fitted.df_resid)) if fitted.df_resid > 0 else (None, 0)
+
+
+def _fitted(runs: pd.DataFrame, metric: str, baseline: str) -> Any:
+    from statsmodels.formula.api import ols  # type: ignore[import-untyped]  # here, because it takes a second
+
+    return ols(f"value ~ C(arm, Treatment({baseline!r})) + C(seed)", runs.rename(columns={metric: "value"})).fit()
+
+
+def _pooled(runs: pd.DataFrame, metric: str, baseline: str) -> dict[str, Contrast | str]:
+    """From one linear model of all these arms."""
+    fitted = _fitted(runs, metric, baseline)
+    if not fitted.df_resid or fitted.mse_resid < 10 ** (-2 * DIGITS):
+        return {}
+    seeds = runs.groupby("arm")["seed"].agg(set)
+    return {
+        arm: Contrast(
+            float(fitted.params[name]),
+            float(fitted.bse[name]),
+            float(fitted.df_resid),
+            len(seeds[arm] & seeds[baseline]),
+            POOLED,
+        )
+        for arm in runs["arm"].unique()
+        if (name := f"C(arm, Treatment({baseline!r}))[T.{arm}]") in fitted.params
+    }
+
+
+def _paired(differences: pd.Series) -> Contrast | str:
+    if differences.nunique() == 1:
+        return "the difference is the same for every seed: nothing to test"
+    test = stats.ttest_1samp(differences, 0)
+    error = differences.std(ddof=1) / math.sqrt(len(differences))
+    return Contrast(float(differences.mean()), float(error), float(test.df), len(differences), PAIRED)
+
+
+def differences(runs: pd.DataFrame, baseline: str = "fp32") -> pd.DataFrame:
+    """A row for each metric of each run that has a run of the baseline with the same seed: how far it is above."""
+    check_only_seeds_differ(runs)
+    accuracies = runs.melt([*CELL, "seed"], METRICS, var_name="metric", value_name="accuracy")
+    same = [*SETTING, "metric", "seed"]
+    theirs = accuracies[accuracies["arm"] == baseline].rename(columns={"accuracy": "baseline_accuracy"})
+    pairs = accuracies.merge(theirs.drop(columns="arm"), on=same)
+    return pairs.assign(difference=(pairs["accuracy"] - pairs["baseline_accuracy"]).round(DIGITS))
+
+
+def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") -> pd.DataFrame:
+    """One row for each data set, alpha, arm and metric: how far it is from the baseline, and how sure that is.
+
+    `runs` is what `qlocaladam.paper.runs.read_runs` gives, with one block size and one learning rate an arm. `ci` is
+    the interval of 95 %, `simultaneous` holds for all arms of the setting together (Bonferroni), `tost_ci`, of 90 %,
+    inside the margin means equivalence at 5 %. `seeds_needed` would decide with a power of 80 %. `reason`: why a cell
+    is empty.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin must be above 0, as a share of the baseline's accuracy, got {margin!r}")
+    check_only_seeds_differ(runs)
+    runs = runs.assign(lost=collapsed(runs) | runs["diverged"])
+    rows = []
+    for metric, (setting, own) in itertools.product(METRICS, runs.groupby(SETTING, sort=False)):
+        found = contrasts(own, metric, baseline)
+        means = own.groupby("arm")[metric].mean()
+        tested = sum(isinstance(contrast, Contrast) for contrast in found.values())
+        for arm, of_arm in own.groupby("arm", sort=False):
+            row = {**dict(zip(SETTING, setting, strict=True)), "metric": metric, **_described(of_arm, metric)}
+            if arm != baseline:
+                row |= _compared(found[arm], means.get(baseline, math.nan), margin, tested)
+            rows.append({**row, "arm": arm})
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds_needed": "Int64"})
+
+
+def _described(runs: pd.DataFrame, metric: str) -> dict[str, Any]:
+    values = runs[metric]
+    return {
+        "runs": len(runs),
+        "collapsed": int(runs["lost"].sum()),
+        "seeds": " ".join(map(str, runs["seed"])),
+        "mean": float(values.mean()),
+        "std": float(values.std(ddof=1)) if len(values) > 1 else None,
+    }
+
+
+def _compared(contrast: Contrast | str, baseline: float, margin: float, tested: int) -> dict[str, Any]:
+    margin *= baseline
+    row: dict[str, Any] = {
+        "baseline_mean": baseline,
+        "margin": margin,
+        "wider_margin": 2 * margin,
+    }
+    if isinstance(contrast, str):
+        return {**row, "reason": contrast}
+    row |= {"difference": contrast.difference, "error": contrast.error, "freedom": contrast.freedom}
+    levels = {"ci": LEVEL, "simultaneous": LEVEL / tested, "tost_ci": 2 * LEVEL}
+    for name, level in levels.items():
+        row |= dict(zip((f"{name}_low", f"{name}_high"), contrast.interval(level), strict=True))
+    return row | {
+        "n": contrast.n,
+        "variance": contrast.variance,
+        "p": contrast.p,
+        "tost_p": contrast.equivalence(row["margin"]),
+        "wider_tost_p": contrast.equivalence(row["wider_margin"]),
+        "seeds_needed": seeds_needed(contrast.difference, contrast.deviation(), row["margin"]),
+    }
+
+
+def seeds_needed(difference: float, deviation: float, margin: float, level: float = LEVEL) -> int | None:
+    """The fewest seeds that decide with a power of 80 %, if differences are as large and as scattered as these.
+
+    Either verdict counts, whichever comes first: that there is a difference, or that it is inside the margin. None
+    where more seeds than anybody has would not do, or where the deviation is not known.
+    """
+    if not deviation > 0:
+        return None
+    counts = range(2, MOST_SEEDS + 1)
+    place = bisect_left(counts, POWER, key=lambda n: _power(n, difference, deviation, margin, level))
+    return counts[place] if place < len(counts) else None
+
+
+def _power(n: int, difference: float, deviation: float, margin: float, level: float) -> float:
+    """Of the two-sided test or of the two one-sided ones, whichever has more; by the noncentral t distribution."""
+    error, freedom = deviation / math.sqrt(n), n - 1
+    found = float(stats.nct.sf(stats.t.isf(level / 2, freedom), freedom, abs(difference) / error))
+    critical = stats.t.isf(level, freedom)
+    sides = (stats.nct.sf(critical, freedom, (margin + sign * difference) / error) for sign in (-1, 1))
+    return max(found, float(sum(sides) - 1))
+
+
+def check_only_seeds_differ(runs: pd.DataFrame) -> None:
+    """Raise ValueError where runs of an arm could not be told apart by their seeds."""
+    for cell, own in runs.groupby(CELL, sort=False):
+        where = f"of {', '.join(map(str, cell))}"
+        for name in ("block_size", "lr", *AS_IN_THE_PAPER):
+            if own[name].nunique() > 1:
+                raise ValueError(f"{name} must be the same in all runs {where}, got {sorted(set(own[name].tolist()))}")
+        if own["seed"].duplicated().any():
+            raise ValueError(f"seed must be different in every run {where}, got {sorted(own['seed'].tolist())}")

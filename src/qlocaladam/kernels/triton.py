@@ -1,0 +1,657 @@
+"""The update in Triton, for GPUs: decode, update and encode the blocks of all tensors of a group in one launch.
+
+codecs.py is the specification; the arithmetic here differs from it by float32 rounding only, and the noise of
+stochastic rounding is the same bit for bit. A row is one block. A program takes `PROGRAM_VALUES` / block size rows,
+whichever tensors they belong to, and no row depends on another: the result does not depend on how rows are dealt out to
+programs.
+
+NaN is compared and never passed to a minimum or a maximum, which GPUs and the interpreter treat differently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from qlocaladam.codecs import Codec, dynamic_map
+from qlocaladam.kernels import Rule, Work
+from qlocaladam.kernels.memory import pointers, update_dense
+from qlocaladam.states import has_memory
+
+BLOCK_SIZES = (32, 64, 128, 256)
+PROGRAM_VALUES = 512
+"""Values of the rows of one program: four for each thread."""
+WARPS = 4
+
+KINDS = {"fp32": 0, "linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+FP32 = tl.constexpr(0)
+LINEAR = tl.constexpr(1)
+LOG = tl.constexpr(2)
+DYNAMIC = tl.constexpr(3)
+NORMALISED = tl.constexpr(4)
+BFLOAT16 = tl.constexpr(1)
+FLOAT16 = tl.constexpr(2)
+
+# The fields of a record: consecutive rows of one tensor that are full, or its last row if that is short.
+ADDRESSES = ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")
+RECORD = (*ADDRESSES, "row", "block", "length", "number")
+FIELDS = tl.constexpr(len(RECORD))
+
+INFINITE = tl.constexpr(0x7F800000)
+NAN = tl.constexpr(0x7FC00000)
+BELOW_INFINITE = tl.constexpr(-2139095041)  # what `_ordered` makes of the bits of -infinity
+LARGEST_INT = tl.constexpr(0x7FFFFFFF)
+
+
+@triton.jit
+def _bits(x):
+    return x.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def _float(x):
+    return x.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _ordered(bits):
+    """The bits of floats as integers of the same order, NaN beyond the infinities; its own inverse."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _mix(x):
+    """As `mix` of keys.py."""
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _key(seed, step, number, use):
+    """As `stream_key` of keys.py."""
+    key = _mix(seed.to(tl.uint32) ^ 0x9E3779B9)
+    key = _mix((key + 0x9E3779B9) ^ step.to(tl.uint32))
+    key = _mix((key + 0x9E3779B9) ^ number.to(tl.uint32))
+    return _mix((key + 0x9E3779B9) ^ use)
+
+
+@triton.jit
+def _noise(key, block, SIZE: tl.constexpr):
+    """As `noise_bits` of codecs.py: one number for each value of the blocks, as uint32."""
+    column = tl.arange(0, SIZE).to(tl.uint32)[None, :]
+    block, key = block.to(tl.uint32)[:, None], key[:, None]
+    if SIZE >= 64:
+        lane, run = column % 64, block * (SIZE // 64) + column // 64
+    else:
+        lane, run = block % (64 // SIZE) * SIZE + column, block // (64 // SIZE)
+    return _mix(lane * 0x9E3779B9 + key) + _mix(run * 0x85EBCA6B + (key ^ 0x5BD1E995))
+
+
+@triton.jit
+def _log2(x):
+    """log2(x) for normal x, exact at powers of two: the minimax polynomial of fused.c, absolute error below 4e-7."""
+    exponent = (_bits(x) - 0x3F3504F3) >> 23
+    f = _float(_bits(x) - (exponent << 23)) - 1.0
+    y = 0.170627996 * f - 0.272696435
+    y = y * f + 0.297263831
+    y = y * f - 0.358962029
+    y = y * f + 0.480464965
+    y = y * f - 0.721375883
+    y = y * f + 1.44269967
+    return exponent.to(tl.float32) + f * y
+
+
+@triton.jit
+def _root(x):
+    """The hardware's root takes denormals for zero, and without eps a step would be divided by it."""
+    small = x < 1.262177448353619e-29  # 2^-96
+    return tl.sqrt(tl.where(small, x * 7.922816251426434e28, x)) * tl.where(small, 3.552713678800501e-15, 1.0)
+
+
+@triton.jit
+def _rows(address, first, TYPE: tl.constexpr, BYTES: tl.constexpr, ALIGNED: tl.constexpr):
+    """Pointers to the first entry of each row. `BYTES`: of four values, which a thread has of whatever it reads and
+    writes. Were it told of more, it would read eight codes at once, but write four parameters: data would be moved
+    from thread to thread through shared memory."""
+    pointers = address.to(tl.pointer_type(TYPE)) + first
+    if ALIGNED:
+        pointers = tl.multiple_of(pointers, BYTES)
+    return pointers[:, None]
+
+
+@triton.jit
+def _load(address, first, column, mask, TYPE: tl.constexpr, ALIGNED: tl.constexpr):
+    """Parameters or gradients in FP32. bfloat16 is read and rounded in integers: the interpreter truncates it."""
+    if TYPE == BFLOAT16:
+        half = tl.load(_rows(address, first, tl.uint16, 8, ALIGNED) + column, mask=mask, other=0)
+        return _float(half.to(tl.int32) << 16)
+    elif TYPE == FLOAT16:
+        return tl.load(_rows(address, first, tl.float16, 8, ALIGNED) + column, mask=mask, other=0.0).to(tl.float32)
+    else:
+        return tl.load(_rows(address, first, tl.float32, 16, ALIGNED) + column, mask=mask, other=0.0)
+
+
+@triton.jit
+def _store(address, first, column, mask, x, TYPE: tl.constexpr, ALIGNED: tl.constexpr):
+    if TYPE == BFLOAT16:
+        bits = _bits(x).to(tl.uint32, bitcast=True)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        half = tl.where((bits & 0x7FFFFFFF) > INFINITE, (bits >> 16) | 0x40, rounded)
+        tl.store(_rows(address, first, tl.uint16, 8, ALIGNED) + column, half.to(tl.uint16), mask=mask)
+    elif TYPE == FLOAT16:
+        tl.store(_rows(address, first, tl.float16, 8, ALIGNED) + column, x.to(tl.float16), mask=mask)
+    else:
+        tl.store(_rows(address, first, tl.float32, 16, ALIGNED) + column, x, mask=mask)
+
+
+@triton.jit
+def _rounded_stochastically(x, noise, TYPE: tl.constexpr):
+    """As `stochastically_rounded` of reference.py, still in FP32."""
+    bits = _bits(x)
+    magnitude = bits & 0x7FFFFFFF
+    lost: tl.constexpr = 0xFFFF if TYPE == BFLOAT16 else 0x1FFF
+    end: tl.constexpr = 0x7F800000 if TYPE == BFLOAT16 else 0x47800000  # 65536
+    drawn = noise.to(tl.int32, bitcast=True) & lost
+    rounded = (bits + drawn) & ~lost
+    if TYPE == FLOAT16:  # below 2^-14 its numbers are 2^-24 apart
+        steps = (_float(magnitude) * 16777216.0 + drawn.to(tl.float32) * 0.0001220703125).to(tl.int32)
+        small = _bits(steps.to(tl.float32) * 5.9604644775390625e-08) | (bits & -0x80000000)
+        rounded = tl.where(magnitude < 0x38800000, small, rounded)
+    # The upper neighbour of the largest number is none.
+    return _float(tl.where((magnitude < INFINITE) & ((rounded & 0x7FFFFFFF) < end), rounded, bits))
+
+
+@triton.jit
+def _load_codes(
+    address, block, length, there, SIZE: tl.constexpr, BITS: tl.constexpr, TAIL: tl.constexpr, ALIGNED: tl.constexpr
+):
+    entries: tl.constexpr = SIZE * BITS // 8
+    column = tl.arange(0, entries)[None, :]
+    mask = tl.broadcast_to(there[:, None], (there.shape[0], entries))
+    if TAIL:
+        mask = mask & (column * (8 // BITS) < length[:, None])
+    codes = tl.load(_rows(address, block * entries, tl.uint8, BITS // 2, ALIGNED) + column, mask=mask, other=0)
+    if BITS == 4:
+        codes = tl.interleave(codes & 15, codes >> 4)
+    return codes.to(tl.float32)
+
+
+@triton.jit
+def _store_codes(
+    address,
+    block,
+    length,
+    there,
+    mask,
+    codes,
+    SIZE: tl.constexpr,
+    BITS: tl.constexpr,
+    TAIL: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):
+    entries: tl.constexpr = SIZE * BITS // 8
+    column = tl.arange(0, entries)[None, :]
+    here = tl.broadcast_to(there[:, None], (there.shape[0], entries))
+    if TAIL:
+        here = here & (column * (8 // BITS) < length[:, None])
+        codes = tl.where(mask, codes, 0)  # a last one alone leaves the upper half 0
+    if BITS == 4:
+        low, high = tl.split(tl.reshape(codes, (codes.shape[0], entries, 2)))
+        codes = low | (high << 4)
+    tl.store(_rows(address, block * entries, tl.uint8, BITS // 2, ALIGNED) + column, codes.to(tl.uint8), mask=here)
+
+
+@triton.jit
+def _load_ranges(address, block, there, KIND: tl.constexpr):
+    """Least and greatest value of each block; of a range that is one number, that number twice."""
+    pointers = address.to(tl.pointer_type(tl.float32))
+    if (KIND == DYNAMIC) | (KIND == NORMALISED):
+        high = tl.load(pointers + block, mask=there, other=0.0)
+        return high, high
+    else:
+        low = tl.load(pointers + 2 * block, mask=there, other=0.0)
+        return low, tl.load(pointers + 2 * block + 1, mask=there, other=0.0)
+
+
+@triton.jit
+def _store_ranges(address, block, there, low, high, KIND: tl.constexpr, SIZE: tl.constexpr):
+    """By the threads that have the first values of a row: others would need the ranges moved to them. Told of 16 bytes
+    the compiler gives a thread four columns, as everywhere; the mask lets it write no more than a range at once."""
+    column = tl.arange(0, SIZE)[None, :]
+    numbers: tl.constexpr = 1 if (KIND == DYNAMIC) | (KIND == NORMALISED) else 2
+    pointers = _rows(address, numbers * block, tl.float32, 16, True) + column
+    ends = tl.where(column < numbers - 1, low[:, None], high[:, None])
+    tl.store(pointers, ends, mask=there[:, None] & (column < numbers))
+
+
+@triton.jit
+def _linear_range(low, high, least):
+    """A power of two that keeps the block inside float32, and its minimum and its range times that power."""
+    magnitude = tl.where(tl.abs(low) > tl.abs(high), tl.abs(low), tl.abs(high))
+    scale = tl.where(magnitude > 4.253529586511731e37, 0.25, 1.0)  # 2^125
+    scale = tl.where(magnitude < 8.673617379884035e-19, 1.8446744073709552e19, scale)  # 2^-60, 2^64
+    span = high * scale - low * scale
+    return scale, low * scale, tl.where(span < least * scale, least * scale, span)
+
+
+@triton.jit
+def _log_range(low, high, offset, least):
+    """In powers of two: the lowest logarithm, the range of levels, and whether that is the range of values too."""
+    base = _log2(low + offset)
+    span = _log2(high + offset) - base
+    return base, tl.where(span < least, least, span), span >= least
+
+
+@triton.jit
+def _decode(codes, low, high, offset, least, values, KIND: tl.constexpr, TOP: tl.constexpr):
+    if KIND == LINEAR:
+        scale, base, span = _linear_range(low, high, least)
+        unscale = tl.where(scale < 1, 4.0, tl.where(scale > 1, 5.421010862427522e-20, 1.0))  # 2^-64
+        step = span * (1.000000476837158203125 / TOP)
+        x = (codes * step[:, None] + base[:, None]) * unscale[:, None]
+        highest = tl.where(high < low + least, low + least, high)[:, None]
+        return tl.where(x > highest, highest, x)
+    elif KIND == LOG:
+        base, span, full = _log_range(low, high, offset, least)
+        largest = tl.where(tl.abs(base) > tl.abs(base + span), tl.abs(base), tl.abs(base + span))
+        hair = 1.9073486328125e-06 + 2.384185791015625e-07 * largest
+        step = (span + 2 * hair) * (1 / TOP)
+        bits = _bits(tl.exp2(codes * step[:, None] + (base - hair)[:, None]) - offset)
+        # As integers: a range that is NaN lies above every number, so that the block is NaN.
+        highest = tl.where(full | (high != high), _bits(high), INFINITE)[:, None]
+        return _float(tl.maximum(tl.minimum(bits, highest), _bits(low)[:, None]))
+    elif KIND == NORMALISED:
+        half: tl.constexpr = TOP // 2
+        return (codes - half) * (high * (1 / half))[:, None]
+    else:
+        return tl.load(values + codes.to(tl.int32)) * high[:, None]
+
+
+@triton.jit
+def _extremes(x, mask, SIGNED: tl.constexpr, TAIL: tl.constexpr):
+    """Minimum and maximum of each block, NaN where anything in it is not finite, and whether it is."""
+    bits = _bits(x)
+    if SIGNED:
+        bits = _ordered(bits)
+    if TAIL:
+        low, high = (
+            tl.min(tl.where(mask, bits, LARGEST_INT), axis=1),
+            tl.max(tl.where(mask, bits, -LARGEST_INT), axis=1),
+        )
+    else:
+        low, high = tl.min(bits, axis=1), tl.max(bits, axis=1)
+    if SIGNED:
+        usable = (low > BELOW_INFINITE) & (high < INFINITE)
+        low, high = _ordered(low), _ordered(high)
+    else:
+        usable = (low >= 0) & (high < INFINITE)
+    return _float(tl.where(usable, low, NAN)), _float(tl.where(usable, high, NAN)), usable
+
+
+@triton.jit
+def _per_level(span, TOP: tl.constexpr):
+    """Levels per unit, rounded up, so that the maximum is at the top even when it floors."""
+    levels = tl.div_rn(tl.full(span.shape, TOP, tl.float32), span) * 1.0000002384185791015625
+    return tl.where(span > 0, levels, 0.0)
+
+
+@triton.jit
+def _levels(x, low, high, offset, least, values, KIND: tl.constexpr, TOP: tl.constexpr):
+    if KIND == LINEAR:
+        scale, base, span = _linear_range(low, high, least)
+        return (x * scale[:, None] - base[:, None]) * _per_level(span, TOP)[:, None]
+    elif KIND == LOG:
+        base, span, full = _log_range(low, high, offset, least)
+        levels = (_log2(x + offset) - base[:, None]) * _per_level(span, TOP)[:, None]
+        at_top = (x == high[:, None]) & ((span > 0) & full)[:, None]
+        return tl.where(at_top, TOP * 1.0, levels)
+    elif KIND == NORMALISED:
+        return x * _per_level(2 * high, TOP)[:, None] + TOP // 2
+    else:
+        relative = tl.where(high[:, None] > 0, x / high[:, None], 0.0)
+        below = tl.zeros(x.shape, tl.int32)
+        for i in tl.static_range(8):
+            below += tl.where(tl.load(values + below + (128 >> i)) <= relative, 128 >> i, 0)
+        below = tl.minimum(below, TOP - 1)
+        at = tl.load(values + below)
+        fraction = (relative - at) / (tl.load(values + below + 1) - at)
+        fraction = tl.where(fraction > 0, fraction, 0.0)
+        return below.to(tl.float32) + tl.where(fraction < 1, fraction, 1.0)
+
+
+@triton.jit
+def _place(address, ranges, block, length, there):
+    """Rows of a moment: where codes or numbers are and ranges, which block, how long, whether there is one."""
+    return address, ranges, block, length, there
+
+
+@triton.jit
+def _read(
+    place,
+    column,
+    mask,
+    coding,
+    KIND: tl.constexpr,
+    SIZE: tl.constexpr,
+    BITS: tl.constexpr,
+    TAIL: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):
+    """A moment as numbers."""
+    address, ranges, block, length, there = place
+    if KIND == FP32:
+        return _load(address, block * SIZE, column, mask, 0, ALIGNED)
+    else:
+        offset, least, _, values = coding
+        top: tl.constexpr = (1 << BITS) - (2 if KIND == NORMALISED else 1)
+        codes = _load_codes(address, block, length, there, SIZE, BITS, TAIL, ALIGNED)
+        low, high = _load_ranges(ranges, block, there, KIND)
+        return _decode(codes, low, high, offset, least, values, KIND, top)
+
+
+@triton.jit
+def _write(
+    x,
+    place,
+    column,
+    mask,
+    coding,
+    drawing,
+    number_at,
+    KIND: tl.constexpr,
+    USE: tl.constexpr,
+    SIZE: tl.constexpr,
+    BITS: tl.constexpr,
+    TAIL: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):
+    """Store a moment: momentum (`USE` 0) or variance (1)."""
+    address, ranges, block, length, there = place
+    if KIND == FP32:
+        _store(address, block * SIZE, column, mask, x, 0, ALIGNED)
+    else:
+        offset, least, padding, values = coding
+        seed, step, shift, stochastic = drawing
+        top: tl.constexpr = (1 << BITS) - (2 if KIND == NORMALISED else 1)
+        low, high, usable = _extremes(x, mask, USE == 0, TAIL)
+        if (KIND == DYNAMIC) | (KIND == NORMALISED):
+            high = tl.where(-low > high, -low, high)
+            if KIND == NORMALISED:
+                high = tl.where(high < 8.673617379884035e-19, 0.0, high)  # 2^-60
+        elif TAIL:  # padding is NaN where blocks are not padded
+            low, high = tl.where(padding < low, padding, low), tl.where(padding > high, padding, high)
+        _store_ranges(ranges, block, there, low, high, KIND, SIZE)
+        levels = tl.where(usable[:, None], _levels(x, low, high, offset, least, values, KIND, top), 0.0) + shift
+        if stochastic:
+            number = tl.load(number_at, mask=there, other=0)
+            levels += (_noise(_key(seed, step, number, USE), block, SIZE) >> 16).to(tl.float32) * 1.52587890625e-05
+        levels = tl.where(levels > 0, levels, 0.0)
+        codes = tl.where(levels < top, levels, top * 1.0).to(tl.int32)
+        _store_codes(address, block, length, there, mask, codes, SIZE, BITS, TAIL, ALIGNED)
+
+
+@triton.jit
+def _update_rows(
+    table, first_record, row, there, adam, of_momentum, of_variance, drawing, stochastic_weights,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, PARAM: tl.constexpr,
+    GRAD: tl.constexpr, TAIL: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
+    # Every record has a row of its own, so that the rows of a program are in as many records at most.
+    later = tl.load(table + (first_record + 1 + tl.arange(0, row.shape[0])) * FIELDS + 6)
+    record = first_record + tl.sum((later[None, :] <= row[:, None]).to(tl.int32), axis=1)
+    fields = table + record * FIELDS
+    block = tl.load(fields + 7, mask=there, other=0) + row - tl.load(fields + 6, mask=there, other=0)
+    length = tl.load(fields + 8, mask=there, other=0)
+    column = tl.arange(0, SIZE)[None, :]
+    mask = tl.broadcast_to(there[:, None], (row.shape[0], SIZE))
+    if TAIL:
+        mask = mask & (column < length[:, None])
+    param = tl.load(fields, mask=there, other=0)
+    grad = tl.load(fields + 1, mask=there, other=0)
+    at = tl.load(fields + 2, mask=there, other=0)
+    momentum = _place(at, tl.load(fields + 3, mask=there, other=0), block, length, there)
+    at = tl.load(fields + 4, mask=there, other=0)
+    variance = _place(at, tl.load(fields + 5, mask=there, other=0), block, length, there)
+
+    beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor = adam
+    p = _load(param, block * SIZE, column, mask, PARAM, ALIGNED)
+    g = _load(grad, block * SIZE, column, mask, GRAD, ALIGNED) * sign
+    m = _read(momentum, column, mask, of_momentum, MOMENTUM, SIZE, BITS, TAIL, ALIGNED)
+    v = _read(variance, column, mask, of_variance, VARIANCE, SIZE, BITS, TAIL, ALIGNED)
+    if decay != 0:  # a parameter that is infinite has no part in a gradient without decay
+        g += decay * p
+    p *= shrink
+    v = tl.where(v < floor, floor, v)
+    if MOMENTUM == NORMALISED:
+        m *= _root(v)
+    m = beta1 * m + rest1 * g
+    v = beta2 * v + rest2 * g * g  # in this order: g * g alone can be infinite
+    root = _root(v)
+    p -= step_size * (m / (root * correction + eps))
+    if MOMENTUM == NORMALISED:
+        m = tl.where(root == 0, 0.0, m / root)
+
+    if PARAM != FP32:
+        if stochastic_weights:
+            seed, step, _, _ = drawing
+            number = tl.load(fields + 9, mask=there, other=0)
+            p = _rounded_stochastically(p, _noise(_key(seed, step, number, 2), block, SIZE), PARAM)
+    _store(param, block * SIZE, column, mask, p, PARAM, ALIGNED)
+    _write(m, momentum, column, mask, of_momentum, drawing, fields + 9, MOMENTUM, 0, SIZE, BITS, TAIL, ALIGNED)
+    _write(v, variance, column, mask, of_variance, drawing, fields + 9, VARIANCE, 1, SIZE, BITS, TAIL, ALIGNED)
+    if TAIL:
+        tl.debug_barrier()  # so that the compiler does not join the stores of full rows, which are wide, with these
+
+
+INTEGERS = ("programs_at", "full_programs", "full_rows", "all_rows", "seed", "step", "stochastic", "stochastic_weights")
+
+
+@triton.jit(do_not_specialize=INTEGERS)
+def step_kernel(
+    table, programs_at, full_programs, full_rows, all_rows, seed, step,
+    beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor,
+    stochastic, stochastic_weights, shift, offset, least_m, least_v, padding_m, padding_v, values_m, values_v,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, PARAM: tl.constexpr,
+    GRAD: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Full rows, which need no mask, in the first programs; the short last rows of all tensors in the rest."""
+    program = tl.program_id(0)
+    first_record = tl.load(table + programs_at + program)
+    adam = (beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor)
+    of_momentum = (offset, least_m, padding_m, values_m)
+    of_variance = (offset, least_v, padding_v, values_v)
+    drawing = (seed, step, shift, stochastic)
+    if program < full_programs:
+        row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        _update_rows(
+            table, first_record, row, row < full_rows, adam, of_momentum, of_variance, drawing, stochastic_weights,
+            MOMENTUM, VARIANCE, SIZE, BITS, PARAM, GRAD, False, ALIGNED,
+        )  # fmt: skip
+    else:
+        row = full_rows + (program - full_programs).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        _update_rows(
+            table, first_record, row, row < all_rows, adam, of_momentum, of_variance, drawing, stochastic_weights,
+            MOMENTUM, VARIANCE, SIZE, BITS, PARAM, GRAD, True, ALIGNED,
+        )  # fmt: skip
+
+
+def constants(
+    momentum: str, variance: str, size: int, bits: int, param: torch.dtype, grad: torch.dtype, aligned: bool = True
+) -> dict[str, Any]:
+    """What the kernel is compiled for."""
+    return {
+        "MOMENTUM": KINDS[momentum],
+        "VARIANCE": KINDS[variance],
+        "SIZE": size,
+        "BITS": bits,
+        "PARAM": TYPES[param],
+        "GRAD": TYPES[grad],
+        "ALIGNED": aligned,
+        "ROWS": PROGRAM_VALUES // size,
+    }
+
+
+def is_interpreted() -> bool:
+    """Whether Triton runs in its interpreter, on the CPU, for tests: TRITON_INTERPRET=1 when this was imported."""
+    return not isinstance(step_kernel, triton.runtime.JITFunction)
+
+
+def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) -> str | None:
+    """Why the kernel cannot update this tensor, whose states these codecs store; None if it can."""
+    device = "cpu" if is_interpreted() else "cuda"
+    if tensor.device.type != device:
+        return f"runs on {'GPUs' if device == 'cuda' else 'the CPU when interpreted'}, got a tensor on {tensor.device}"
+    if tensor.dtype not in TYPES:
+        return f"updates float32, bfloat16 and float16, got a tensor of {tensor.dtype}"
+    if not has_memory(tensor, device):
+        return f"takes tensors as they are in memory, got a {type(tensor).__name__} that is not"
+    if any(codec and codec.block_size not in BLOCK_SIZES for codec in codecs):
+        sizes = ", ".join(map(str, BLOCK_SIZES))
+        return f"takes blocks of {sizes}, got block_size={next(filter(None, codecs)).block_size}"
+    return None
+
+
+def update(work: Sequence[Work], rule: Rule) -> None:
+    """Update tensors for which there is no reason against it."""
+    update_dense(work, lambda dense: Table(dense, rule).run(rule, [one.step for one in dense]))
+
+
+class Table:
+    """Contiguous tensors that do not overlap, as the kernel takes them."""
+
+    def __init__(self, work: Sequence[Work], rule: Rule) -> None:
+        self.params = [one.param for one in work]
+        self.codecs = rule.momentum, rule.variance
+        self.size = rule.block_size if any(self.codecs) else 64  # without codes there are no blocks
+        self.rows = np.zeros(len(work), [(name, np.int64) for name in (*ADDRESSES, "numel", "number")])
+        for row, one in zip(self.rows, work, strict=True):
+            numel = one.param.numel()
+            row["param"], row["grad"] = one.param.data_ptr(), one.grad.data_ptr()
+            row["momentum"], row["momentum_ranges"] = pointers(one.momentum, rule.momentum, numel)
+            row["variance"], row["variance_ranges"] = pointers(one.variance, rule.variance, numel)
+            row["numel"], row["number"] = numel, one.number
+        self.like = [(one.param.device, one.param.dtype, one.grad.dtype) for one in work]
+        self.launches: dict[tuple[int, ...], Launch] = {}
+
+    def run(self, rule: Rule, steps: Sequence[int]) -> None:
+        """Take the step with this number, for each tensor: one launch for those of one device, type and step."""
+        alike = defaultdict(list)
+        for index, (like, step) in enumerate(zip(self.like, steps, strict=True)):
+            alike[like, step].append(index)
+        launches = {}
+        for (like, step), members in alike.items():
+            kept = self.launches.get(tuple(members))
+            launch = launches[tuple(members)] = kept or Launch(self.rows, members, self.size, *like)
+            launch.run(self.rows["grad"][members], rule, step)
+        self.launches = launches
+        torch.autograd.graph.increment_version(self.params)
+
+
+class Launch:
+    """The tensors of one launch: which rows there are, and where."""
+
+    def __init__(
+        self,
+        rows: np.ndarray,
+        members: list[int],
+        size: int,
+        device: torch.device,
+        param: torch.dtype,
+        grad: torch.dtype,
+    ) -> None:
+        self.device, self.types, self.size = device, (param, grad), size
+        own = rows[members]
+        full, short = own["numel"] // size, own["numel"] % size
+        with_full, with_short = np.flatnonzero(full), np.flatnonzero(short)
+        order = np.concatenate((with_full, with_short))
+        counts = np.concatenate((full[with_full], np.ones_like(with_short)))
+        per_program = PROGRAM_VALUES // size
+        # As many records more, which no row reaches, so that a program may look ahead.
+        self.records = np.full((len(order) + per_program, len(RECORD)), 2**62, np.int64)
+        columns = {
+            **{name: own[name][order] for name in (*ADDRESSES, "number")},
+            "row": np.cumsum(counts) - counts,
+            "block": np.concatenate((np.zeros_like(with_full), full[with_short])),
+            "length": np.concatenate((np.full_like(with_full, size), short[with_short])),
+        }
+        for field, name in enumerate(RECORD):
+            self.records[: len(order), field] = columns[name]
+        self.full_rows, self.all_rows = int(full.sum()), int(counts.sum())
+        first = [np.arange(0, self.full_rows, per_program), np.arange(self.full_rows, self.all_rows, per_program)]
+        self.full_programs, self.programs = len(first[0]), len(first[0]) + len(first[1])
+        self.first_records = np.searchsorted(columns["row"], np.concatenate(first), side="right") - 1
+        self.order = order
+        self.table: Tensor | None = None
+
+    def run(self, grads: np.ndarray, rule: Rule, step: int) -> None:
+        if not self.programs:
+            return
+        of_records = self.records[: len(self.order), RECORD.index("grad")]
+        if self.table is None or not np.array_equal(of_records, grads[self.order]):
+            of_records[:] = grads[self.order]
+            self.table = self._on_device()
+        codecs = rule.momentum, rule.variance
+        decoupled_decay = rule.weight_decay if rule.decoupled else 0.0
+        padding = [float(codec.padding) if codec and codec.pad_blocks else math.nan for codec in codecs]
+        addresses = self.records[: len(self.order), : len(ADDRESSES)]
+        momentum, variance = (codec.name if codec else "fp32" for codec in codecs)
+        bits = next((codec.bits for codec in codecs if codec), 8)
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+            step_kernel[(self.programs,)](
+                self.table,
+                self.records.size,
+                self.full_programs,
+                self.full_rows,
+                self.all_rows,
+                _signed(rule.seed),
+                _signed(step),
+                rule.beta1,
+                rule.beta2,
+                1 - rule.beta1,
+                1 - rule.beta2,
+                rule.eps_at(step),
+                -1.0 if rule.maximize else 1.0,
+                rule.weight_decay - decoupled_decay,
+                1 - rule.lr * decoupled_decay,
+                rule.step_size(step),
+                1 / rule.root_correction(step),
+                rule.floor(step),
+                int(rule.rounding == "stochastic"),
+                int(rule.weight_rounding == "stochastic"),
+                0.5 if rule.rounding == "nearest" else 0.0,
+                float(rule.log_offset),
+                *rule.least_ranges(),
+                *padding,
+                _dynamic_map(True, self.device),
+                _dynamic_map(False, self.device),
+                **constants(momentum, variance, self.size, bits, *self.types, aligned=not (addresses % 16).any()),
+                num_warps=WARPS,
+            )
+
+    def _on_device(self) -> Tensor:
+        table = torch.from_numpy(np.concatenate((self.records.reshape(-1), self.first_records)))
+        # From pinned memory, so that nobody waits for the GPU.
+        return table.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else table
+
+
+@cache
+def _dynamic_map(signed: bool, device: torch.device) -> Tensor:
+    return dynamic_map(signed, device)
+
+
+def _signed(number: int) -> int:
+    """The low 32 bits as Triton passes them without compiling anew: as a signed integer."""
+    return (number + 2**31) % 2**32 - 2**31
