@@ -10,7 +10,8 @@ from qlocaladam.analysis import footprint
 from qlocaladam.federated import peers
 from qlocaladam.federated.experiment import RunSettings, run
 from qlocaladam.federated.partition import partition
-from qlocaladam.federated.peers import PEERS, held_bytes, make_peer
+from qlocaladam.federated.peers import held_bytes, make_peer
+from qlocaladam.federated.settings import PEERS
 
 
 def stepped(optimizer, param, steps=5):

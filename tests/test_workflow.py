@@ -284,7 +284,7 @@ def test_the_schema_knows_the_arms_and_options_of_the_package():
     from qlocaladam import ARMS, QLocalAdam
     from qlocaladam.codecs import ROUNDINGS
     from qlocaladam.federated.experiment import RunSettings
-    from qlocaladam.federated.peers import PEERS
+    from qlocaladam.federated.settings import PEERS
     from qlocaladam.optim import MOMENTUM_CODECS, VARIANCE_CODECS
     from qlocaladam.paper import figures, tables
     from qlocaladam.paper.grid import GROUPS

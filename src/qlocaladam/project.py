@@ -11,6 +11,5 @@ VARIABLE = "QLOCALADAM_PROJECT"
 
 def project_file(path: str) -> str:
     """A file of the project by its path in there. One in the working directory comes before that of the workflow."""
-    if os.path.exists(path) or VARIABLE not in os.environ:
-        return path
-    return str(Path(os.environ[VARIABLE], path))
+    beside_the_workflow = Path(os.environ.get(VARIABLE, ""), path)
+    return str(beside_the_workflow) if not os.path.exists(path) and beside_the_workflow.exists() else path

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from typing import Any, NamedTuple
 
 import pandas as pd
-from scipy import stats
+import scipy  # its parts are loaded when they are used: who only shows results needs none
 
 from qlocaladam.paper.grid import AS_IN_THE_PAPER
 from qlocaladam.paper.runs import METRICS, collapsed
@@ -49,15 +49,15 @@ class Contrast(NamedTuple):
 
     def interval(self, level: float) -> tuple[float, float]:
         """Which holds the true difference but for this share of all cases."""
-        half = float(stats.t.isf(level / 2, self.freedom)) * self.error
+        half = float(scipy.stats.t.isf(level / 2, self.freedom)) * self.error
         return self.difference - half, self.difference + half
 
     def above(self, bound: float) -> float:
         """The p-value of the test whether the true difference is above the bound."""
-        return float(stats.t.sf((self.difference - bound) / self.error, self.freedom))
+        return float(scipy.stats.t.sf((self.difference - bound) / self.error, self.freedom))
 
     def below(self, bound: float) -> float:
-        return float(stats.t.cdf((self.difference - bound) / self.error, self.freedom))
+        return float(scipy.stats.t.cdf((self.difference - bound) / self.error, self.freedom))
 
     @property
     def p(self) -> float:
@@ -136,7 +136,7 @@ def _pooled(runs: pd.DataFrame, metric: str, baseline: str) -> dict[str, Contras
 def _paired(differences: pd.Series) -> Contrast | str:
     if differences.nunique() == 1:
         return "the difference is the same for every seed: nothing to test"
-    test = stats.ttest_1samp(differences, 0)
+    test = scipy.stats.ttest_1samp(differences, 0)
     error = differences.std(ddof=1) / math.sqrt(len(differences))
     return Contrast(float(differences.mean()), float(error), float(test.df), len(differences), PAIRED)
 
@@ -226,9 +226,9 @@ def seeds_needed(difference: float, deviation: float, margin: float, level: floa
 def _power(n: int, difference: float, deviation: float, margin: float, level: float) -> float:
     """Of the two-sided test or of the two one-sided ones, whichever has more; by the noncentral t distribution."""
     error, freedom = deviation / math.sqrt(n), n - 1
-    found = float(stats.nct.sf(stats.t.isf(level / 2, freedom), freedom, abs(difference) / error))
-    critical = stats.t.isf(level, freedom)
-    sides = (stats.nct.sf(critical, freedom, (margin + sign * difference) / error) for sign in (-1, 1))
+    found = float(scipy.stats.nct.sf(scipy.stats.t.isf(level / 2, freedom), freedom, abs(difference) / error))
+    critical = scipy.stats.t.isf(level, freedom)
+    sides = (scipy.stats.nct.sf(critical, freedom, (margin + sign * difference) / error) for sign in (-1, 1))
     return max(found, float(sum(sides) - 1))
 
 

@@ -10,7 +10,7 @@ import torch
 
 from qlocaladam.codecs import Codec
 from qlocaladam.federated.partition import whole_number
-from qlocaladam.federated.peers import PEERS
+from qlocaladam.federated.settings import PEERS
 from qlocaladam.memory import optimizer_bytes
 from qlocaladam.models import PAPER_MODELS, ResNet18
 from qlocaladam.optim import ARMS, state_codecs

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-from scipy import stats
+import scipy  # its parts are loaded when they are used: who only shows results needs none
 
 from qlocaladam.paper.grid import AS_IN_THE_PAPER
 
@@ -47,7 +47,7 @@ def from_printed(mean1: float, std1: float, n1: int, mean2: float, std2: float, 
     if not (std1 >= 0 and std2 >= 0 and std1 + std2 > 0):
         raise ValueError(f"std1 and std2 must be at least 0 and not both 0, got {std1!r} and {std2!r}")
     printed = (mean1, std1, n1, mean2, std2, n2)
-    pooled, welch = (stats.ttest_ind_from_stats(*printed, equal_var=equal) for equal in (True, False))
+    pooled, welch = (scipy.stats.ttest_ind_from_stats(*printed, equal_var=equal) for equal in (True, False))
     return {"p": float(pooled.pvalue), "welch_p": float(welch.pvalue)}
 
 
@@ -96,7 +96,7 @@ def _tests(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
         with warnings.catch_warnings():
             # scipy doubts the deviation of a side whose seeds all agree. That deviation is 0, and right.
             warnings.filterwarnings("ignore", "Precision loss occurred", RuntimeWarning)
-            test = stats.ttest_ind(ours, theirs, equal_var=equal)
+            test = scipy.stats.ttest_ind(ours, theirs, equal_var=equal)
             low, high = test.confidence_interval(0.95)
         found = {"ci_low": low, "ci_high": high, "t": test.statistic, "df": test.df, "p": test.pvalue}
         row |= {prefix + name: float(value) for name, value in found.items()}

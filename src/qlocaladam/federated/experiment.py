@@ -31,12 +31,12 @@ from qlocaladam.federated import checkpoint
 from qlocaladam.federated.client import ClientResult, is_finite, train_client
 from qlocaladam.federated.images import ImageSet, image_sets
 from qlocaladam.federated.partition import Partition, whole_number
-from qlocaladam.federated.peers import PEERS, held_bytes
+from qlocaladam.federated.peers import held_bytes
 from qlocaladam.federated.progress import NO_KERNEL, Progress, duration
 from qlocaladam.federated.record import FILES, differences, read, read_json, write
 from qlocaladam.federated.sampling import sample_clients
 from qlocaladam.federated.server import State, WeightedAverage, evaluate, load_state
-from qlocaladam.federated.settings import OF_IMAGES, RunSettings
+from qlocaladam.federated.settings import OF_IMAGES, PEERS, RunSettings
 from qlocaladam.federated.streams import stream
 from qlocaladam.federated.text import TextSet, text_sets
 from qlocaladam.files import remove_parts

@@ -16,10 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from qlocaladam.extras import how_to_install
-
-PEERS = {"torchao-8bit": ("torchao", "Adam8bit"), "torchao-4bit": ("torchao", "Adam4bit")}
-"""Arms that are not ours, by package and class. torchao leaves tensors of fewer than 4,096 values, and those that are
-no whole number of blocks, in FP32."""
+from qlocaladam.federated.settings import PEERS
 
 
 @contextmanager

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "bf16")
 STATES = ("reset", "persist")
+PEERS = {"torchao-8bit": ("torchao", "Adam8bit"), "torchao-4bit": ("torchao", "Adam4bit")}
+"""Arms that are not ours, by package and class. torchao leaves tensors of fewer than 4,096 values, and those that are
+no whole number of blocks, in FP32."""
 OF_IMAGES = ("stem", "image_size", "flip")
 """Settings that mean nothing to text. There, `images` in the results are windows."""
 
@@ -51,7 +54,6 @@ class RunSettings:
     def __post_init__(self) -> None:
         import torch
 
-        from qlocaladam.federated.peers import PEERS
         from qlocaladam.models import STEMS
         from qlocaladam.optim import ARMS
 
@@ -77,7 +79,6 @@ class RunSettings:
 
     def local_training(self) -> LocalTraining:
         from qlocaladam.federated.client import LocalTraining
-        from qlocaladam.federated.peers import PEERS
         from qlocaladam.optim import ARMS
 
         return LocalTraining(

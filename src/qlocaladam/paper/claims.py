@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from scipy.special import fdtr, stdtrit
+import scipy  # its parts are loaded when they are used: every snakemake reads this file
 
 from qlocaladam.analysis.significance import from_printed
+from qlocaladam.files import read_yaml
 from qlocaladam.paper.latex import CHARACTER_POINTS, NONE, Column, Group, Table, bold, escape
 
 if TYPE_CHECKING:
@@ -164,7 +165,9 @@ def _bounds(how: str, inputs: Sequence[Interval]) -> Interval:
 
 def _less_spread(first: float, second: float, n: float) -> bool | None:
     """Of two deviations over n seeds, by the F-test; it errs in 5 % of the cases in which they are equal."""
-    p = float(fdtr(n - 1, n - 1, (first / second) ** 2))  # scipy.stats takes a second to import, in every snakemake
+    p = float(
+        scipy.special.fdtr(n - 1, n - 1, (first / second) ** 2)
+    )  # scipy.stats takes a second to import, in every snakemake
     return True if p < 0.025 else False if p > 0.975 else None
 
 
@@ -209,10 +212,7 @@ NEEDED = ("id", "where", "printed", "unit", "kind")
 
 def load(path: str | Path) -> list[dict[str, Any]]:
     """The published numbers. ValueError names the entry that is wrong, and what is accepted."""
-    import yaml
-
-    with open(path) as file:
-        entries = yaml.safe_load(file)
+    entries = read_yaml(Path(path).read_text())
     if not isinstance(entries, list):
         raise ValueError(f"{path} must be a list of entries, got {type(entries).__name__}")
     known: dict[str, dict[str, Any]] = {}
@@ -455,7 +455,7 @@ def _within_seeds(evidence: Evidence, name: str, printed: Interval) -> bool:
         return False
     # Two runs differ by chance; two differences of two runs by twice as much; two means over seeds by less.
     runs = 4 if run and "_over_" in run[1] else 2 if run else 2 / evidence.value(name.replace("/mean", "/n"))
-    half = stdtrit(residual.freedom, 0.975) * math.sqrt(runs * residual.variance)
+    half = scipy.special.stdtrit(residual.freedom, 0.975) * math.sqrt(runs * residual.variance)
     value = evidence.value(name)
     return bool(value - half <= printed.high and printed.low <= value + half)
 

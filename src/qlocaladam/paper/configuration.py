@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from qlocaladam.files import read_yaml, yaml_loader
 from qlocaladam.paper import consistency, grid
 from qlocaladam.project import project_file
 
@@ -31,7 +32,7 @@ def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> dict[str
     config: dict[str, Any] = {}
     for path in files:
         refuse_unreadable(path)
-        _merge(config, yaml.safe_load(Path(path).read_text()))
+        _merge(config, read_yaml(Path(path).read_text()))
     check(config, files, given)
     return config
 
@@ -96,11 +97,10 @@ def _typed(value: Any) -> Any:
 
 def _origin(key: str, files: Sequence[str | Path], overrides: Mapping[str, Any]) -> str:
     """Where the value of a top-level key came from: the command line, or the last file that has it."""
-    import yaml
 
     if key in overrides:
         return COMMAND_LINE
-    having = [path for path in files if key in yaml.safe_load(Path(path).read_text())]
+    having = [path for path in files if key in read_yaml(Path(path).read_text())]
     return os.path.relpath((having or list(files))[-1]) if files else "the configuration"
 
 
@@ -109,7 +109,7 @@ def refuse_unreadable(path: str | Path) -> None:
     import yaml
 
     try:
-        node = yaml.compose(Path(path).read_text())
+        node = yaml.compose(Path(path).read_text(), yaml_loader())
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); accepted: YAML with keys, as config.yaml has it") from None
     except yaml.YAMLError as error:
@@ -140,12 +140,11 @@ def _repeated(node: Any) -> Iterator[tuple[str, int]]:
 
 def registration(path: str | Path) -> dict[str, Any]:
     """The registered questions; ValueError in one line where they are not as the schema has them."""
-    import yaml
 
     refuse_unreadable(path)
-    content: dict[str, Any] = yaml.safe_load(Path(path).read_text())
+    content: dict[str, Any] = read_yaml(Path(path).read_text())
     try:
-        refuse_by_schema(content, yaml.safe_load(Path(project_file(REGISTERED_SCHEMA)).read_text()))
+        refuse_by_schema(content, read_yaml(Path(project_file(REGISTERED_SCHEMA)).read_text()))
     except Mistake as error:
         raise ValueError(f"{path}: {error}") from None
     names = [question["name"] for question in content["questions"]]
@@ -183,9 +182,8 @@ class Mistake(ValueError):
 def refuse_by_schema(config: Any, schema: Any = None) -> None:
     """Raise Mistake at the first key that is not as the schema has it."""
     import jsonschema  # type: ignore[import-untyped, unused-ignore]
-    import yaml
 
-    schema = schema or yaml.safe_load(Path(project_file(SCHEMA)).read_text())
+    schema = schema or read_yaml(Path(project_file(SCHEMA)).read_text())
     # To JSON 10.0 is a whole number, and to Python nan is greater than 0, as nothing says that it is not.
     kind = jsonschema.Draft202012Validator
     types = kind.TYPE_CHECKER.redefine("integer", _is_whole).redefine("number", _is_number)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from qlocaladam import datasets
-from qlocaladam.federated.settings import RunSettings
+from qlocaladam.federated.settings import PEERS, RunSettings
 from qlocaladam.paper import grid
 from qlocaladam.paper.grid import DEFAULTS, GRID, Config, as_list
 
@@ -143,8 +143,6 @@ def _closed_loop(config: Config, key: str, entry: Config) -> None:
     """Model sizes are those of transformers, and the microscope looks at images; neither at arms of other packages."""
     if entry["kind"] not in ("model_size", "microscope"):
         return
-    from qlocaladam.federated.peers import PEERS  # imports torch, which few configurations need
-
     wanted = entry["kind"] == "model_size"
     for dataset in as_list(entry["where"]["dataset"]):
         if _is_text(config, dataset) != wanted:

@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from qlocaladam.files import write_whole
-from qlocaladam.paper import registered
+from qlocaladam.paper import forest
 from qlocaladam.paper.grid import GRID, as_list
 from qlocaladam.paper.runs import METRICS, collapsed, read_histories
 from qlocaladam.paper.style import (
@@ -674,7 +674,7 @@ def microscope(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure
 KINDS: dict[str, Callable[[Spec, Sequence[pd.DataFrame], Files], Figure]] = {
     "convergence": convergence,
     "contrasts": contrasts,
-    "registered": registered.figure,
+    "registered": forest.figure,
     "distributions": distributions,
     "precision": precision,
     "client_memory": client_memory,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import pandas as pd
-from scipy import stats
+import scipy  # its parts are loaded when they are used: who only shows results needs none
 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.files import write_whole
@@ -200,7 +200,7 @@ def _spread(best: Sequence[float], pooled: tuple[float, int]) -> Spread:
     if not freedom:
         return Spread()
     mean = statistics.mean(best)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * deviation * math.sqrt(1 + 1 / len(best))
+    half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * deviation * math.sqrt(1 + 1 / len(best))
     return Spread(mean - half, mean + half, deviation, freedom, "own seeds" if own else "pooled")
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qlocaladam.files import read_yaml
+
 SOURCE = Path("paper/released.yaml")
 PARTS = ("method", "experiments")
 NEEDED = ("part", "what", "printed", "place", "released", "here")
@@ -18,9 +20,7 @@ Row = dict[str, Any]
 
 def load(path: Path) -> list[Row]:
     """A row for each line of the comparison, each with its repository, commit, file and arms."""
-    import yaml
-
-    content = yaml.safe_load(path.read_text())
+    content = read_yaml(path.read_text())
     common = {name: content[name] for name in ("repository", "commit", "file")}
     rows = [{**common, "lines": "", "arms": [], **entry} for entry in content["lines"]]
     for row, entry in zip(rows, content["lines"], strict=True):
