@@ -227,7 +227,7 @@ def test_where_there_are_fewer_clients_than_a_round_has_all_of_them_train(tmp_pa
     ],
 )
 def test_mistakes_are_named(changes, message, tmp_path):
-    config = configured(tmp_path, **changes)
+    config = configured(**{"out": tmp_path, **changes})
     with pytest.raises(ValueError, match=message):
         serve(Nodes(config), config)
 

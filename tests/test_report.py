@@ -559,9 +559,7 @@ def test_it_shows_the_answer_figures_tables_times_and_the_configuration_without_
     assert browser.wait("document.querySelector('h1.title').textContent") == "Q-LocalAdam, rebuilt at scale test"
     opening = browser.run("document.querySelector('h1.title').parentNode.innerText").split("\n\n")
     answers = claims.answer(page.read_claims(finished.folder / "results/test/claims.csv"))
-    assert opening[2].splitlines() == [f"{head}: {said}." for head, said in answers.items()], (
-        "in sight, below the title"
-    )
+    assert opening[2].splitlines()[:3] == [f"{head}: {said}." for head, said in answers.items()], "below the title"
     assert '"rounds": 2' in browser.run("document.querySelector('details pre').textContent")
     browser.click("03. Main results")
     browser.click("Figure convergence_cifar10")
