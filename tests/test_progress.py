@@ -134,7 +134,7 @@ def test_other_jobs_take_their_time_too(watched):
 
 def test_where_fewer_runs_are_asked_for_than_are_missing_they_are_taken_for_the_average(watched):
     watched.plan("42", "123", "pairs")
-    watched.planned[progress.TRAINING] = 2
+    watched.total = 2
     watched.start(1)
     watched.now += 10
     watched.finish(1)
@@ -151,6 +151,18 @@ def test_on_a_cluster_a_job_that_was_submitted_may_still_be_waiting(watched):
     assert "1 of 3 training runs finished, about 3m 20s left" in watched.lines()[-1], "4 times the work"
 
 
+def test_a_workflow_that_has_this_one_as_a_module_may_call_the_rule_otherwise(watched):
+    watched.waiting = {"42", "123"}
+    watched.send(LogEvent.RUN_INFO, stats={"their_training_run": 2, "their_table": 1})
+    watched.start(1, rule="their_training_run")
+    watched.now += 10
+    watched.finish(1)
+    assert watched.lines()[1:] == [
+        f"data: {DATA}",
+        "1 of 2 training runs finished, about 10s left (Digits for CIFAR-10, seed 42: 10s)",
+    ]
+
+
 def test_the_last_run_leaves_nothing(watched):
     watched.plan("42")
     watched.start(5)
@@ -165,7 +177,7 @@ def test_other_rules_are_not_counted(watched):
     watched.finish(1)
     watched.send(LogEvent.PROGRESS, done=1, total=2)
     watched.send(None, msg="Building DAG of jobs...")
-    assert len(watched.lines()) == 2
+    assert len(watched.lines()) == 1
 
 
 def test_a_failed_run_shows_the_end_of_its_log_and_is_not_waited_for(watched, tmp_path):

@@ -34,10 +34,12 @@ if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
     package.symlink_to(Path(qlocaladam.__file__).parent)
     os.environ.update(PYTHONPATH=str(package.parent))
 
-# A module is given its configuration; files and the command line are those of the workflow that has it.
+# A module is given what it should have otherwise; files and the command line are those of the workflow that has it.
 MODULE = workflow.modifier.skip_configfile
 CONFIGURED_BY = [] if MODULE else workflow.configfiles
 COMMAND_LINE = {} if MODULE else workflow.config_settings.config
+if MODULE:
+    configuration.complete(config, Path(os.environ[project.VARIABLE], "config.yaml"))
 configuration.settle(config, CONFIGURED_BY, COMMAND_LINE)
 
 FLAGS = {word.partition("=")[0] for word in sys.argv}

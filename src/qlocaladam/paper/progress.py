@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TextIO
 from qlocaladam.federated.progress import duration
 
 TRAINING = "training_run"
-"""The rule that is counted."""
+"""The rule that is counted. In a workflow that has this one as a module something may stand before its name."""
 LOG_LINES = 5
 """Of a failed job's log that are shown at once."""
 FULL = 2**16
@@ -76,6 +76,7 @@ class TrainingProgress(logging.Handler):
         super().__init__()
         self.runs, self.data, self.screen, self.clock = runs, data, screen, clock
         self.planned: dict[str, int] = {}
+        self.total = self.trained = 0
         self.done: dict[str, int] = defaultdict(int)
         self.failed: set[int] = set()
         self.running: dict[int, tuple[str, Run | None, float]] = {}
@@ -105,7 +106,8 @@ class TrainingProgress(logging.Handler):
         self.planned = {rule: count for rule, count in record.stats.items() if rule not in ("total", "all")}
         rules = sorted(self.planned.items(), key=lambda item: -item[1])
         self._write("to do: " + ", ".join(f"{count} {rule}" for rule, count in rules))
-        if TRAINING in self.planned:
+        self.total = sum(count for rule, count in self.planned.items() if rule.endswith(TRAINING))
+        if self.total:
             self._write(f"data: {self.data}")
 
     def since_start(self) -> str:
@@ -113,7 +115,7 @@ class TrainingProgress(logging.Handler):
 
     def _started(self, record: Any) -> None:
         run = None
-        if record.rule_name == TRAINING:
+        if record.rule_name.endswith(TRAINING):
             name = dict(record.wildcards)["run"]
             run = self.runs[name]
             self.waiting.discard(name)
@@ -131,20 +133,20 @@ class TrainingProgress(logging.Handler):
         self.times.append((rule, run, seconds))
         if run is None:
             return
+        self.trained += 1
         failed = len(self.failed)
-        total = self.planned.get(TRAINING, 0)
-        counts = f"{self.done[TRAINING]} of {total} training runs finished" + f", {failed} failed" * bool(failed)
+        counts = f"{self.trained} of {self.total} training runs finished" + f", {failed} failed" * bool(failed)
         self._write(f"{counts}, about {duration(self._left())} left ({run.name}: {duration(seconds)})")
 
     def _left(self) -> float:
         """Seconds until the end: by the times of jobs like those that are left, as many abreast as there have been."""
-        trained = [run for _, run, _ in self.running.values() if run]
-        count = self.planned.get(TRAINING, 0) - self.done[TRAINING] - len(self.failed) - len(trained)
+        training = [run for _, run, _ in self.running.values() if run]
+        count = self.total - self.trained - len(self.failed) - len(training)
         # Where some that are not there are not asked for, the average is that of all.
         waiting = fmean(self._expected(self.runs[name]) for name in self.waiting) * count if self.waiting else 0.0
         if self.queued:
             done = sum(self._expected(run) for _, run, _ in self.times if run)
-            return (self.clock() - self.first) * (waiting + sum(map(self._expected, trained))) / done
+            return (self.clock() - self.first) * (waiting + sum(map(self._expected, training))) / done
         now = [
             (self._expected(run) if run else self._usual(rule)) - (self.clock() - start)
             for rule, run, start in self.running.values()
@@ -153,7 +155,7 @@ class TrainingProgress(logging.Handler):
         others = sum(
             self._usual(rule) * (count - self.done[rule] - started.count(rule))
             for rule, count in self.planned.items()
-            if rule != TRAINING
+            if not rule.endswith(TRAINING)
         )
         return max([0.0, *now, (waiting + others + sum(max(0.0, seconds) for seconds in now)) / self.abreast])
 
@@ -175,7 +177,7 @@ class TrainingProgress(logging.Handler):
         _, run, _ = self.running.pop(record.jobid, ("", None, 0.0))
         name = run.name if run else ", ".join(record.output)
         logs = [Path(str(path)) for path in record.log]
-        if record.rule_name == TRAINING:
+        if record.rule_name.endswith(TRAINING):
             self.failed.add(record.jobid)
         ends = [line for path in logs if path.exists() for line in _end_of(path)]
         if any(path.exists() and shutil.disk_usage(path).free < FULL for path in logs):
