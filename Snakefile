@@ -53,6 +53,7 @@ rule all:
 
 # A cluster may have what the host that submits to it has not.
 onstart:
+    PROGRESS.queued = not workflow.local_exec
     trained_here = {"training_run", *CLIENT_FILES} if workflow.local_exec else set()
     if trained_here & {job.rule.name for job in workflow.dag.needrun_jobs()}:
         for dataset, device in consistency.devices(config).items():
@@ -62,10 +63,18 @@ onstart:
 
 onsuccess:
     said = PROGRESS.planned
+    print()
     if "judge" in said:
-        print(claims.overview(page.read_claims(Path(f"{RESULTS}/claims.csv"))), end="\n\n")
-    made = {RESULTS: said, FIGURES: "figure" in said, LATEX: {"table", "judge"} & said.keys()}
-    summed_up = f"; {RESULTS}/RESULTS.md sums them up" if "results_page" in said else ""
-    print(f"Made at scale {SCALE}, in {latex.listed([folder for folder, new in made.items() if new])}{summed_up}.")
+        print(f"Made at scale {SCALE} in {PROGRESS.since_start()}, from {len(PLACES)} training runs on {DATA}.")
+        for head, line in claims.answer(page.read_claims(Path(RESULTS, "claims.csv"))).items():
+            print(f"{head}: {line}.")
+    else:
+        made = {RESULTS: said, FIGURES: "figure" in said, LATEX: {"table", "judge"} & said.keys()}
+        print(f"Made at scale {SCALE}, in {latex.listed([folder for folder, new in made.items() if new])}.")
+    if "results_page" in said:
+        print(
+            f"Look: {RESULTS}/RESULTS.md sums all up, {RESULTS}/claims.html has every verdict, {FIGURES} the figures; "
+            "`--report report.html` behind the same command puts everything on one page."
+        )
     if "results_page" in said and not shutil.which("latexmk"):
         print(NO_TEX)

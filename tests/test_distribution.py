@@ -100,7 +100,7 @@ def installed(request, published, borrowed, tmp_path_factory):
     (site / "borrowed.pth").write_text(f"{borrowed}\n")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PIP"))}
     environment |= {"PATH": str(folder / "venv/bin"), "CC": "false", "HOME": str(folder)}
-    assert shutil.which("gcc", path=environment["PATH"]) is None
+    assert not any(shutil.which(compiler, path=environment["PATH"]) for compiler in ("cc", "gcc", "clang"))
 
     def run(*arguments):
         return subprocess.run(

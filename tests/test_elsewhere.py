@@ -74,14 +74,20 @@ def test_as_a_module_of_another_workflow(tmp_path, project):
     other = Project(tmp_path / "other")
     other.folder.mkdir()
     (other.folder / "Snakefile").write_text(OTHER_WORKFLOW)
-    config = {**yaml.safe_load((project.folder / "config.yaml").read_text()), "scale": "test"}
-    given = {"snakefile": str(project.folder / "Snakefile"), "rebuilt": config}
+    given = {"snakefile": str(project.folder / "Snakefile"), "rebuilt": {"scale": "test"}}
     (other.folder / "config.yaml").write_text(yaml.safe_dump(given))
     # A key of the other workflow on the command line is none of ours.
     other.snakemake("--cores", "1", "--config", "theirs=1")
     assert (other.folder / "largest.csv").read_text().startswith("10000000000,")
-    jobs = everything(other.snakemake("--dry-run", "rebuilt_all"))
+    said = other.snakemake("--dry-run", "rebuilt_all")
+    assert "data: Digits for CIFAR-10 and Digit pairs for CIFAR-100\n" in said
+    jobs = everything(said)
     assert jobs["rebuilt_training_run"] == len(Layout(scale_of_tests()).runs)
+    given["rebuilt"]["scael"] = "test"
+    (other.folder / "config.yaml").write_text(yaml.safe_dump(given))
+    assert "the configuration: the file has an unknown key 'scael'; accepted: " in other.snakemake(
+        "--dry-run", ok=False
+    )
 
 
 def test_the_report_as_an_archive(finished, tmp_path):

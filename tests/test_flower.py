@@ -1,6 +1,7 @@
 """The Flower app: its rounds are our rounds, in one process, in Flower's simulation and over a real network."""
 
 import csv
+import logging
 import tempfile
 import tomllib
 from pathlib import Path
@@ -199,9 +200,25 @@ def test_clients_without_samples_take_no_part(tmp_path):
     assert sorted(map(int, history[0]["clients"].split())) == np.flatnonzero(sizes).tolist()
 
 
+def test_where_there_are_fewer_clients_than_a_round_has_all_of_them_train(tmp_path, caplog, monkeypatch):
+    """As with `flwr run .` alone, for which Flower simulates two nodes."""
+    config = configured(tmp_path, clients_per_round=5, rounds=2)
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    history, _ = serve(Nodes(config, clients=2), config)
+    assert [sorted(row["clients"].split()) for row in history] == [["0", "1"]] * 2
+    assert caplog.text.count("clients-per-round is 5 and there are 2 clients: all train in every round") == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
+        ({"train_images": -3}, "train-images must be a whole number of at least 0, got -3"),
+        ({"server_lr": 0.0}, "server-lr must be a finite number greater than 0, got 0.0"),
+        ({"server_tau": -1.0}, "server-tau must be a finite number greater than 0, got -1.0"),
+        ({"round_timeout": 0}, "round-timeout must be a finite number greater than 0, got 0"),
+        ({"proximal_mu": -0.1}, "proximal-mu must be a finite number of at least 0, got -0.1"),
+        ({"out": "/proc/out"}, "out must be a folder that can be made, got '/proc/out': No such file"),
         ({"strategy": "FedNova"}, "strategy must be one of FedAvg, FedProx, .*, got 'FedNova'"),
         ({"dataset": "cifar10"}, "dataset must be digits, .* or the path of a file .*, got 'cifar10'"),
         ({"alpha": "much"}, "alpha must be a number greater than 0 or the word 'iid', got 'much'"),
@@ -210,7 +227,7 @@ def test_clients_without_samples_take_no_part(tmp_path):
     ],
 )
 def test_mistakes_are_named(changes, message, tmp_path):
-    config = configured(tmp_path, **changes)
+    config = configured(**{"out": tmp_path, **changes})
     with pytest.raises(ValueError, match=message):
         serve(Nodes(config), config)
 

@@ -25,7 +25,7 @@ from test_registered import LABELS as ALL_LABELS
 from test_registered import answered
 from test_tables import CONTRASTS
 
-from qlocaladam.paper import page
+from qlocaladam.paper import claims, page
 from qlocaladam.paper.claims import COLUMNS, NOT_COMPARABLE
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -271,7 +271,7 @@ def test_partitions_are_the_papers_own_whatever_stands_in_its_place(tmp_path):
 
 def test_the_ledger_counts_and_shows_every_claim():
     html = page.ledger_html(CLAIMS, "quick")
-    counts, claims = cells(html)[:6], cells(html)[6:]
+    counts, rows = cells(html)[:6], cells(html)[6:]
     assert counts == [
         ["", "exact", "trained", "derived", "claim", "all"],
         ["exact", "1", "", "", "", "1"],
@@ -280,13 +280,41 @@ def test_the_ledger_counts_and_shows_every_claim():
         ["not comparable at this scale", "", "1", "", "", "1"],
         ["all", "1", "1", "2", "1", "5"],
     ]
-    assert claims[0] == ["Verdict", "Kind", "Claim", "Printed", "Rebuilt", "Difference", "Reason"]
-    assert claims[1][3:6] == ["14.95MB", "14.95", "0.000112"]
-    assert claims[3][3:6] == ["7--8orders", "9", "1"]
-    assert claims[4][3:6] == ["81.67%", "65.83on Digits", "-15.84"], "no number without what it was measured on"
-    assert claims[5] == ["fails here", "claim", "Abstractclaim/naive", "", "", "", "naive | survivesn.json"]
+    assert rows[0] == ["Verdict", "Kind", "Claim", "Printed", "Rebuilt", "Difference", "Reason"]
+    assert rows[1][3:6] == ["14.95MB", "14.95", "0.000112"]
+    assert rows[3][3:6] == ["7--8orders", "9", "1"]
+    assert rows[4][3:6] == ["81.67%", "65.83on Digits", "-15.84"], "no number without what it was measured on"
+    assert rows[5] == ["fails here", "claim", "Abstractclaim/naive", "", "", "", "naive | survivesn.json"]
     assert "p is a&lt;b" in html
     assert re.findall(r'<a class="file" href="(.*?)"', html)[:3] == ["../../m.csv", "../../a", "../../b"]
+
+
+def test_the_answer_says_what_holds_what_fails_and_what_is_open():
+    assert claims.answer(CLAIMS) == {
+        "Holds": "1 of 5 numbers and claims: exact 1",
+        "Fails": "3 of 5 numbers and claims: contradicts itself 2, fails here 1; what was rebuilt disagrees with "
+        "Abstract",
+        "Open": "1 of 5 numbers and claims: not comparable at this scale 1",
+    }
+    many = CLAIMS.assign(verdict="differs", where=["A", "B", "C", "D", "E"])
+    assert claims.answer(many) == {
+        "Holds": "0 of 5 numbers and claims",
+        "Fails": "5 of 5 numbers and claims: differs 5; what was rebuilt disagrees with A; B; C; D and 1 more",
+        "Open": "0 of 5 numbers and claims",
+    }
+
+
+def test_the_report_opens_with_the_answer():
+    answer = page.answer_html(CLAIMS.assign(reason="a<b"))
+    assert "\n" not in answer, "a line of a directive"
+    assert "<summary>1 claims: fails here</summary><ul><li>a&lt;b</li></ul>" in answer
+    assert "holds here" not in answer, "no list of nothing"
+    config = {**CONFIG, "scale": "quick"}
+    said = rendered("workflow.rst", config={**config, "answer": answer})
+    assert answer in said
+    assert said.index(answer) < said.index("Each verdict with its reason") < said.index("Digits stands in")
+    assert said.count("fails here") == answer.count("fails here"), "it is no part of the configuration"
+    assert "has not been made" in rendered("workflow.rst", config=config)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +369,10 @@ def results(tmp_path, main_csv, claims_csv):
 
 def test_results_say_what_was_trained_and_what_it_stands_for(results):
     said = results()
-    assert said.startswith("# Results at scale quick\n\nDigits stands in the place of CIFAR-10.\n")
+    assert said.startswith(
+        "# Results at scale quick\n\n- **Holds**: 1 of 5 numbers and claims: exact 1.\n- **Fails**: 3 of 5"
+    )
+    assert "\n\nDigits stands in the place of CIFAR-10.\n" in said
     size = "32\N{MULTIPLICATION SIGN}32"
     model = "ResNet-18, width 8, 177,362 parameters"
     assert f"| Digits | 10 | 1,437 | 360 | {model} | {size} | 5 of 10 | 15 | 2 | 16 |" in said
@@ -504,28 +535,31 @@ def report(finished, tmp_path_factory):
 
 @browsed
 def test_it_shows_the_ledger_and_its_filters_without_an_error(finished, report, browser):
-    claims = page.read_claims(finished.folder / "results/test/claims.csv")
-    verdicts = Counter(claims["verdict"])
+    ledger = page.read_claims(finished.folder / "results/test/claims.csv")
+    verdicts = Counter(ledger["verdict"])
     verdict, count = verdicts.most_common()[-1]
     browser.open(report.as_uri())
     browser.click("01. Claims")
     browser.click("Ledger of claims")
     shown = "[...document.querySelectorAll('#claims tbody tr')].filter(row => !row.hidden).length"
     browser.wait("document.readyState === 'complete' && document.forms.length", inside=True)
-    assert browser.run(shown, **browser.frame()) == len(claims)
+    assert browser.run(shown, **browser.frame()) == len(ledger)
     choose = f"form.verdict.value = {json.dumps(verdict)}; form.dispatchEvent(new Event('input')); {shown}"
     assert browser.wait(choose, inside=True) == count
     # A count is a link to what it counts.
-    kind = claims["kind"].iloc[0]
+    kind = ledger["kind"].iloc[0]
     link = f"document.querySelector('table a[href=\"#kind={kind}\"]').click(); form.verdict.value === '' && {shown}"
-    assert browser.wait(link, inside=True) == (claims["kind"] == kind).sum()
+    assert browser.wait(link, inside=True) == (ledger["kind"] == kind).sum()
     assert browser.complaints() == []
 
 
 @browsed
-def test_it_shows_figures_tables_times_and_the_configuration_without_an_error(report, browser):
+def test_it_shows_the_answer_figures_tables_times_and_the_configuration_without_an_error(finished, report, browser):
     browser.open(report.as_uri())
     assert browser.wait("document.querySelector('h1.title').textContent") == "Q-LocalAdam, rebuilt at scale test"
+    opening = browser.run("document.querySelector('h1.title').parentNode.innerText").split("\n\n")
+    answers = claims.answer(page.read_claims(finished.folder / "results/test/claims.csv"))
+    assert opening[2].splitlines()[:3] == [f"{head}: {said}." for head, said in answers.items()], "below the title"
     assert '"rounds": 2' in browser.run("document.querySelector('details pre').textContent")
     browser.click("03. Main results")
     browser.click("Figure convergence_cifar10")
@@ -543,11 +577,11 @@ def test_it_shows_figures_tables_times_and_the_configuration_without_an_error(re
 
 @browsed
 def test_the_ledger_alone_takes_its_selection_from_its_address_and_leads_to_the_evidence(finished, browser):
-    claims = page.read_claims(finished.folder / "results/test/claims.csv")
+    ledger = page.read_claims(finished.folder / "results/test/claims.csv")
     path = finished.folder / "results/test/claims.html"
     browser.open(f"{path.as_uri()}#verdict=exact&search=memory.csv")
-    wanted = claims[(claims["verdict"] == "exact") & claims["file"].str.contains("memory.csv")]
-    assert browser.run("form.shown.value") == f"{len(wanted)} of {len(claims)} shown"
+    wanted = ledger[(ledger["verdict"] == "exact") & ledger["file"].str.contains("memory.csv")]
+    assert browser.run("form.shown.value") == f"{len(wanted)} of {len(ledger)} shown"
     links = browser.run("[...document.querySelectorAll('tr:not([hidden]) a.file')].map(link => link.href)")
     assert set(links) == {(finished.folder / "results/exact/memory.csv").as_uri()}
     # Sorted by a head, once up and once down.

@@ -81,7 +81,28 @@ def test_everything_is_there_at_the_end(finished):
         assert (finished.folder / f"figures/test/{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (finished.folder / f"figures/test/{name}.png").stat().st_size > 10_000
     assert len(list(finished.folder.glob("results/test/runs/**/summary.json"))) == 41
-    assert "41 of 41 training runs finished, 0s left" in finished.said
+    assert "41 of 41 training runs finished, about " in finished.said
+
+
+def test_the_terminal_ends_with_what_a_reader_wants(finished):
+    """Five lines: what was made of what, what holds, what fails, what is open, and where to look."""
+    said = finished.said.partition("\nMade at scale ")[2].splitlines()
+    assert re.fullmatch(
+        r"test in .*, from 41 training runs on Digits for CIFAR-10 and Digit pairs for CIFAR-100\.", said[0]
+    )
+    assert [line.partition(":")[0] for line in said[1:5]] == ["Holds", "Fails", "Open", "Look"]
+    for file in ("results/test/RESULTS.md", "results/test/claims.html", "figures/test"):
+        assert file in said[4]
+        assert (finished.folder / file).exists()
+
+
+def test_the_terminal_names_data_as_what_they_are(finished):
+    assert "data: Digits for CIFAR-10 and Digit pairs for CIFAR-100\n" in finished.said
+    runs = re.findall(r"training runs finished, about .* left \((.*): .*\)", finished.said)
+    assert len(set(runs)) == 41, "each has a name of its own"
+    assert "Digits for CIFAR-10, alpha 0.1, FP32, seed 42" in runs
+    assert "Digit pairs for CIFAR-100, IID, Q-LocalAdam, seed 42" in runs
+    assert "Digits for CIFAR-10, alpha 0.1, Q-LocalAdam, block size 32, seed 42" in runs
 
 
 def test_every_job_leaves_a_benchmark(finished):

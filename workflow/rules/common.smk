@@ -34,16 +34,17 @@ if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
     package.symlink_to(Path(qlocaladam.__file__).parent)
     os.environ.update(PYTHONPATH=str(package.parent))
 
-# A module is given its configuration; files and the command line are those of the workflow that has it.
+# A module is given what it should have otherwise; files and the command line are those of the workflow that has it.
 MODULE = workflow.modifier.skip_configfile
 CONFIGURED_BY = [] if MODULE else workflow.configfiles
 COMMAND_LINE = {} if MODULE else workflow.config_settings.config
+if MODULE:
+    configuration.complete(config, Path(os.environ[project.VARIABLE], "config.yaml"))
 configuration.settle(config, CONFIGURED_BY, COMMAND_LINE)
 
-PROGRESS = listen(logger, quiet=Quietness.RULES in (workflow.output_settings.quiet or ()))
-START = workflow.is_main_process and not {"--unlock", "-n", "--dry-run", "--dryrun", "--lint", "--report"} & set(
-    sys.argv
-)
+FLAGS = {word.partition("=")[0] for word in sys.argv}
+REPORT = "--report" in FLAGS
+START = workflow.is_main_process and not {"--unlock", "-n", "--dry-run", "--dryrun", "--lint", "--report"} & FLAGS
 
 if START and any(Path(".snakemake/locks").glob("*")):
     logger.warning(
@@ -85,8 +86,9 @@ wildcard_constraints:
 # look outdated, nor an outdated one finished. (Snakemake looks at no parameters of what follows from a job that must
 # run, and has no record of files that were copied.)
 
-REPORT = "--report" in sys.argv
-ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & set(sys.argv))
+if REPORT and (ledger := Path(RESULTS, "claims.csv")).exists():
+    config["answer"] = page.answer_html(page.read_claims(ledger))  # a report's opening sees nothing but this
+ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & FLAGS)
 
 
 def needed(rule, lacking):
@@ -106,6 +108,14 @@ def always(output, **inputs):
 
 RUNS = {grid.run_name(place): place for place in PLACES}
 LACKING_RUNS = {name: LAYOUT.run_lacks(place) for name, place in RUNS.items()}
+DATA = latex.listed([LAYOUT.data_in_words(dataset) for dataset in LAYOUT.runs["dataset"].unique()])
+PROGRESS = listen(
+    logger,
+    quiet=Quietness.RULES in (workflow.output_settings.quiet or ()),
+    runs={name: LAYOUT.described(place) for name, place in RUNS.items() if workflow.is_main_process},
+    lacking=[name for name, reason in LACKING_RUNS.items() if reason],
+    data=DATA,
+)
 LACKING_DATA = {
     LAYOUT.data_of(name): "" if LAYOUT.prepared(LAYOUT.data_of(name)) else "not there" for name in SIZE["datasets"]
 }

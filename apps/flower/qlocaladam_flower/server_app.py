@@ -25,6 +25,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train, and leave `history.csv` and `model.pt` in the folder `out`, if one is named."""
     config = context.run_config
+    task.check(config)
     torch.set_num_threads(int(config["threads"]))
     settings, strategy = task.run_settings(config), make_strategy(config)
     model, test = task.new_model(config), task.load_sets(config)[1]

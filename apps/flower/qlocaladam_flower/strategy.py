@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterable
-from logging import INFO
+from logging import INFO, WARNING
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,6 +62,12 @@ class PaperRounds(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         node_of = self._connected(grid)
+        if self.per_round > self.clients:  # as in Flower's own simulation, of two nodes unless it is told otherwise
+            said = (
+                "clients-per-round is %d and there are %d clients: all train in every round (num-supernodes adds some)"
+            )
+            log(WARNING, said, self.per_round, self.clients)
+            self.per_round = self.clients
         drawn = sample_clients(self.seed, self.rounds, self.clients, self.per_round)[server_round - 1].tolist()
         self.order = [node_of[client] for client in drawn if client in node_of]
         self.took_part = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -13,7 +15,7 @@ from qlocaladam import datasets
 from qlocaladam.datasets import Dataset
 from qlocaladam.federated.experiment import make_model, prepare_device
 from qlocaladam.federated.images import ImageSet, image_sets
-from qlocaladam.federated.partition import IID, Partition, partition
+from qlocaladam.federated.partition import IID, Partition, partition, whole_number
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.federated.text import TextSet, text_sets
 
@@ -22,6 +24,26 @@ def run_settings(config: UserConfig) -> RunSettings:
     """The settings of a run as the package knows them; each is checked there."""
     given = {key.replace("-", "_"): value for key, value in config.items()}
     return RunSettings(**{name: given[name] for name in RunSettings.__dataclass_fields__ if name in given})
+
+
+def check(config: UserConfig) -> None:
+    """The keys that only this app has. The others are checked where they are used, all before the first round."""
+    whole_number("threads", config["threads"], 1)
+    for name in ("train-images", "test-images"):
+        whole_number(name, config[name], 0)
+    for name in ("server-lr", "server-tau", "round-timeout", "proximal-mu"):
+        value = config[name]
+        least = 0.0 if name == "proximal-mu" else sys.float_info.min
+        if isinstance(value, bool | str) or not least <= value < math.inf:
+            bound = "of at least 0" if name == "proximal-mu" else "greater than 0"
+            raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
+    if config["out"]:
+        try:
+            Path(str(config["out"])).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"out must be a folder that can be made, got {config['out']!r}: {error.strerror}"
+            ) from None
 
 
 def load_dataset(config: UserConfig) -> Dataset:

@@ -45,6 +45,7 @@ VERDICTS = (
 )
 """In the order they are shown."""
 BAD = (CONTRADICTS, DIFFERS, FAILS)
+OPEN = (UNDECIDED, NOT_COMPARABLE, NOT_RUN)
 KINDS = ("exact", "trained", "derived", "claim")
 COLUMNS = (
     *("id", "where", "kind", "unit", "printed", "rebuilt", "difference", "measured_on", "verdict", "reason", "file"),
@@ -544,8 +545,30 @@ def disagreements(frame: pd.DataFrame) -> pd.DataFrame:
     return merged.sort_values("verdict", key=lambda column: column.map(BAD.index), kind="stable")
 
 
+MOST_PLACES = 4
+"""Of the paper that an answer names."""
+
+
+def answer(frame: pd.DataFrame) -> dict[str, str]:
+    """What holds of all that the paper prints, what fails and where, and what is open, in a line each."""
+    good = [verdict for verdict in VERDICTS if verdict not in (*BAD, *OPEN)]
+    lines = {head: _share(frame, verdicts) for head, verdicts in {"Holds": good, "Fails": BAD, "Open": OPEN}.items()}
+    places = list(dict.fromkeys(frame["where"][frame["verdict"].isin((DIFFERS, FAILS))]))
+    if places:
+        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+        lines["Fails"] += f"; what was rebuilt disagrees with {'; '.join(places[:MOST_PLACES])}{more}"
+    return lines
+
+
+def _share(frame: pd.DataFrame, verdicts: Sequence[str]) -> str:
+    found = frame["verdict"].value_counts()
+    parts = [f"{verdict} {found[verdict]:,}" for verdict in verdicts if verdict in found]
+    count = int(found.reindex(verdicts, fill_value=0).sum())
+    return f"{count:,} of {len(frame):,} numbers and claims" + f": {', '.join(parts)}" * bool(parts)
+
+
 def overview(frame: pd.DataFrame) -> str:
-    """For the terminal: counts by verdict and kind."""
+    """Counts by verdict and kind."""
     text: str = counts(frame).rename_axis(index=None, columns=None).to_string()
     return text
 

@@ -55,6 +55,14 @@ def settle(config: MutableMapping[str, Any], files: Sequence[str | Path], overri
         stop(error)
 
 
+def complete(config: MutableMapping[str, Any], path: str | Path) -> None:
+    """For a module, which has the configuration that it is given: keys that it lacks are those of a file."""
+    import yaml
+
+    for key, value in yaml.safe_load(Path(path).read_text()).items():
+        config.setdefault(key, value)
+
+
 def stop(error: object) -> NoReturn:
     print(error, file=sys.stderr, flush=True)
     sys.exit(1)

@@ -12,9 +12,11 @@ from typing import Any
 import pandas as pd
 
 from qlocaladam import ARITHMETIC_SINCE, datasets
+from qlocaladam.federated.partition import IID
 from qlocaladam.federated.record import FILES, differences, read_json
 from qlocaladam.paper import grid
 from qlocaladam.paper.grid import DEFAULTS, GRID, SUBSETS, Config, as_list
+from qlocaladam.paper.progress import Run
 from qlocaladam.paper.released import SOURCE as RELEASED
 from qlocaladam.project import project_file
 
@@ -177,6 +179,34 @@ class Layout:
         """Why the run at a place is not the one that is asked for; nothing where it is."""
         folder = self.run_folder(place)
         return lacks([f"{folder}/{name}" for name in FILES], f"{folder}/settings.json", self.run_request(place))
+
+    def described(self, place: Row) -> Run:
+        """What people are told of a run while it is waited for. Axes where it is as most runs are left out."""
+        dataset, arm = place["dataset"], place["arm"]
+        usual = {**grid.usual(self.config, dataset), **self.config["arms"][arm]}
+        named = ("dataset", "alpha", "arm", "seed")
+        others = [n for n in GRID if n not in named and grid.word(n, usual[n]) != place[n]]
+        words = ["IID" if place["alpha"] == IID else f"alpha {place['alpha']}", self.labels()["arm"][arm]]
+        words += [f"{name.replace('_', ' ')} {place[name]}" for name in others] + [f"seed {place['seed']}"]
+        return Run(", ".join([self.data_in_words(dataset), *words]), dataset, arm, self._work(place))
+
+    def data_in_words(self, dataset: str) -> str:
+        """What data are, and what they stand for where that is something else."""
+        own, paper = self.labels()["dataset"][dataset], self.stands_for().get(dataset)
+        return own if paper in (None, own) else f"{own} for {paper}"
+
+    def _work(self, place: Row) -> float:
+        """Samples that a run trains on in all, if every client has as many."""
+        request = self.run_request(place)
+        settings, data, images = (
+            request["settings"],
+            request["dataset"]["name"],
+            request["dataset"].get("training_images"),
+        )
+        if images is None:
+            images, _ = datasets.counts(data, self.config["sources"].get(data)) or datasets.CIFAR_SIZES
+        part = settings["clients_per_round"] / request["partition"]["clients"]
+        return float(settings["rounds"] * settings["epochs"] * images * part)
 
     # Analyses of clients and models, which train a little themselves.
 

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import pandas as pd
 
-from qlocaladam.paper.claims import BAD, COLUMNS, NOT_COMPARABLE, NOT_RUN, UNDECIDED, counts, disagreements
+from qlocaladam.paper.claims import BAD, COLUMNS, FAILS, HOLDS, OPEN, answer, counts, disagreements
 from qlocaladam.paper.latex import NONE, listed
 from qlocaladam.paper.numbers import p_value
 
@@ -527,8 +527,21 @@ def ledger_html(claims: pd.DataFrame, scale: str) -> str:
     )
 
 
+def answer_html(claims: pd.DataFrame) -> str:
+    """What the report opens with, without a line break: what holds, what fails, what is open, and what was tested."""
+    lines = "".join(f"<li><b>{head}</b>: {escape(said)}.</li>" for head, said in answer(claims).items())
+    tested = [(verdict, claims["reason"][claims["verdict"] == verdict]) for verdict in (FAILS, HOLDS)]
+    lists = "".join(_html_reasons(verdict, reasons) for verdict, reasons in tested if len(reasons))
+    return f"<ul>{lines}</ul>{lists}"
+
+
+def _html_reasons(verdict: str, reasons: pd.Series) -> str:
+    items = "".join(f"<li>{escape(reason)}</li>" for reason in reasons)
+    return f"<details><summary>{len(reasons)} claims: {escape(verdict)}</summary><ul>{items}</ul></details>"
+
+
 def _tone(verdict: str) -> str:
-    return "bad" if verdict in BAD else "open" if verdict in (UNDECIDED, NOT_COMPARABLE, NOT_RUN) else "good"
+    return "bad" if verdict in BAD else "open" if verdict in OPEN else "good"
 
 
 def _html_choice(name: str, values: Iterable[str]) -> str:
@@ -596,11 +609,17 @@ def results_markdown(
 
     `spec` has the scale, the labels, and the entries of config.yaml under `tables` and `figures`.
     """
+    ledger = None if claims is None else read_claims(claims)
     parts = [
         f"# Results at scale {spec['scale']}",
+        *(
+            []
+            if ledger is None
+            else ["\n".join(f"- **{head}**: {_markdown(said)}." for head, said in answer(ledger).items())]
+        ),
         *_scale_part(spec, json.loads(numbers.read_text())),
         *_main_part(spec, tables),
-        *_claims_part(None if claims is None else read_claims(claims)),
+        *_claims_part(ledger),
         *_figures_part(spec, figures, folder),
         *_files_part(spec, tables, folder),
     ]
