@@ -21,6 +21,10 @@ typedef struct {
     uint32_t run_m[16], run_v[16];                    /* noise of each block */
 } Room;
 
+/* Below an eps of this the loops are not asked for normalised momentum beside variances below normal numbers, which they
+ * take for 0 (in AVX-512) or for no step (at 0). From it on such a step is less than a millionth of the learning rate. */
+#define ORDINARY_EPS 0x1p-40f
+
 typedef struct {
     Adam adam;
     float beta1;                                      /* over the root of beta2 where momentum is relative */
@@ -123,6 +127,8 @@ INLINE int fast_as(const Fast *f, const Settings *s, int plain, int relative, in
 {
     if (!prepare_decoding(f, s, relative, bits, blocks, ranges_m, ranges_v, r)) return NOT_BEGUN;
     first_loop(f, plain, relative, bits, blocks, p, g, codes_m, codes_v, r);
+    for (int j = 0; j < blocks && relative && f->adam.eps < ORDINARY_EPS; j++)
+        if (r->least_v[j] < bits_of(0x1p-126f)) return NOT_BEGUN;
     int usable = prepare_encoding(f, s, relative, bits, stochastic, blocks, ranges_m, ranges_v, r);
     if (!usable && relative)                          /* beside an infinite variance a momentum is nothing, if finite */
         for (int i = 0; i < 64 * blocks; i++) {

@@ -194,7 +194,7 @@ INLINE void second_loop(const Fast *f, int plain, int relative, int bits, int st
             }
             code_m[k] = _mm512_cvttps_epi32(level_m);
             code_v[k] = _mm512_cvttps_epi32(level_v);
-            if (stochastic) {
+            if (stochastic || bits == 4) {            /* packing cuts off at 0 and 255 */
                 code_m[k] = _mm512_min_epi32(code_m[k], _mm512_set1_epi32(top - relative));
                 code_v[k] = _mm512_min_epi32(code_v[k], _mm512_set1_epi32(top));
             }

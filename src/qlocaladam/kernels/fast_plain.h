@@ -69,8 +69,9 @@ INLINE void second_loop(const Fast *f, int plain, int relative, int bits, int st
                 level_m += from_one_to_two(lane_m[i] + run_m);
                 level_v += from_one_to_two(lane_v[i] + run_v);
             }
-            to_m[at + i] = (uint8_t)lesser((int32_t)level_m, top_m);
-            to_v[at + i] = (uint8_t)lesser((int32_t)level_v, top_v);
+            /* Of a range that is narrow beside its numbers, levels are off by float32 rounding of these: also below 0. */
+            to_m[at + i] = (uint8_t)lesser(greater((int32_t)level_m, 0), top_m);
+            to_v[at + i] = (uint8_t)lesser(greater((int32_t)level_v, 0), top_v);
         }
     }
     if (bits == 4)

@@ -321,7 +321,8 @@ STAGE void decode_dynamic(const Blocks *b, float *restrict out)
 {
     const uint8_t *restrict codes = b->codes;
     const float *restrict map = b->code->map;
-    FOR_EACH_BLOCK({ out[at + i] = map[codes[at + i]] * b->ranges[j]; })
+    /* The reference stores -0 for zeros, and -0 would be above every floor. */
+    FOR_EACH_BLOCK({ out[at + i] = map[codes[at + i]] * __builtin_fabsf(b->ranges[j]); })
 }
 
 /* Smallest and largest as ordered integers; what is never negative is ordered as it is. */

@@ -32,6 +32,8 @@ BLOCK_SIZES = (32, 64, 128, 256)
 PROGRAM_VALUES = 512
 """Values of the rows of one program: four for each thread."""
 WARPS = 4
+REGISTERS = 128
+"""Of a thread, at most; none needs so many. Not told a number the assembler keeps to one of its own, and spills."""
 
 KINDS = {"fp32": 0, "linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -227,12 +229,12 @@ def _load_ranges(address, block, there, KIND: tl.constexpr):
 
 
 @triton.jit
-def _store_ranges(address, block, there, low, high, KIND: tl.constexpr, SIZE: tl.constexpr):
+def _store_ranges(address, block, there, low, high, KIND: tl.constexpr, SIZE: tl.constexpr, ALIGNED: tl.constexpr):
     """By the threads that have the first values of a row: others would need the ranges moved to them. Told of 16 bytes
     the compiler gives a thread four columns, as everywhere; the mask lets it write no more than a range at once."""
     column = tl.arange(0, SIZE)[None, :]
     numbers: tl.constexpr = 1 if (KIND == DYNAMIC) | (KIND == NORMALISED) else 2
-    pointers = _rows(address, numbers * block, tl.float32, 16, True) + column
+    pointers = _rows(address, numbers * block, tl.float32, 16, ALIGNED) + column
     ends = tl.where(column < numbers - 1, low[:, None], high[:, None])
     tl.store(pointers, ends, mask=there[:, None] & (column < numbers))
 
@@ -393,7 +395,7 @@ def _write(
                 high = tl.where(high < 8.673617379884035e-19, 0.0, high)  # 2^-60
         elif TAIL:  # padding is NaN where blocks are not padded
             low, high = tl.where(padding < low, padding, low), tl.where(padding > high, padding, high)
-        _store_ranges(ranges, block, there, low, high, KIND, SIZE)
+        _store_ranges(ranges, block, there, low, high, KIND, SIZE, ALIGNED)
         levels = tl.where(usable[:, None], _levels(x, low, high, offset, least, values, KIND, top), 0.0) + shift
         if stochastic:
             number = tl.load(number_at, mask=there, other=0)
@@ -639,6 +641,7 @@ class Launch:
                 _dynamic_map(False, self.device),
                 **constants(momentum, variance, self.size, bits, *self.types, aligned=not (addresses % 16).any()),
                 num_warps=WARPS,
+                maxnreg=REGISTERS,
             )
 
     def _on_device(self) -> Tensor:
