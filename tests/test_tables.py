@@ -49,32 +49,32 @@ cifar100,0.1,q-localadam,3,1 2 3,61.40,0.82,60.0,62.0,6.41,11.7,3.97,8.85,7.3,4.
 cifar100,0.1,naive-int8,1,1,1.5,,1.5,1.5,-53.49,-97.3,,,,,,,,,,,,one seed: 100 % of a_b
 """
 CONTRASTS = """\
-dataset,alpha,arm,metric,runs,collapsed,n,seeds,mean,std,baseline_mean,difference,error,freedom,variance,ci_low,ci_high,simultaneous_low,\
+dataset,alpha,arm,metric,runs,collapsed,n,seeds,left_out,mean,std,baseline_mean,difference,error,freedom,variance,scatter_p,ci_low,ci_high,simultaneous_low,\
 simultaneous_high,tost_ci_low,tost_ci_high,p,margin,tost_p,wider_margin,wider_tost_p,seeds_needed,reason
-cifar10,0.1,fp32,last_third,5,0,,1-5,80.0,1.5,,,,,,,,,,,,,,,,,,
-cifar10,0.1,q-localadam,last_third,5,0,5,1-5,80.25,1.25,80.0,0.25,0.3,8.0,pooled,-0.37,0.87,-0.6,1.1,-0.2,0.7,0.3,4.0,0.0004,8.0,1e-06,4,
-cifar10,0.1,naive-int8,last_third,5,5,5,1-5,11.5,2.0,80.0,-68.5,0.9,4.0,paired,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
-cifar10,0.1,"Q-LocalAdam, 4 bits",last_third,5,1,5,1-5,78.01,3.5,80,-1.99,2,4,paired,-7,3,-9,5,-6,2,0.33,4,.5,8,.02,,
-cifar100,0.5,fp32,last_third,1,0,,1,60.0,,,,,,,,,,,,,,,,,,,
-cifar100,0.5,q-localadam,last_third,1,0,,1,61.0,,60.0,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
-cifar10,0.1,fp32,best,5,0,,1-5,82.0,1.5,,,,,,,,,,,,,,,,,,
-cifar10,0.1,q-localadam,best,5,0,5,1-5,79.5,1.25,82.0,-2.5,0.3,8.0,pooled,-3.1,-1.9,-3.4,-1.6,-3.0,-2.0,0.001,4.0,0.02,8.0,1e-06,9,
-cifar10,0.1,naive-int8,best,5,5,5,1-5,14.5,2.0,82.0,-67.5,0.9,4.0,paired,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
-cifar10,0.1,"Q-LocalAdam, 4 bits",best,5,1,5,1-5,80,3.5,82,-2,1.8,4,paired,-7,3,-9,5,-5.8,1.8,0.33,4,0.5,8,0.02,50,
-cifar100,0.5,fp32,best,1,0,,1,62.0,,,,,,,,,,,,,,,,,,,
-cifar100,0.5,q-localadam,best,1,0,,1,63.0,,62.0,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
-cifar10,0.1,fp32,final,5,0,,1-5,79.0,1.5,,,,,,,,,,,,,,,,,,
-cifar10,0.1,q-localadam,final,5,0,5,1-5,76.5,1.25,79.0,-2.5,0.3,8.0,pooled,-3.1,-1.9,-3.4,-1.6,-3.0,-2.0,0.001,4.0,0.02,8.0,1e-06,9,
-cifar10,0.1,naive-int8,final,5,5,5,1-5,11.5,2.0,79.0,-67.5,0.9,4.0,paired,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
-cifar10,0.1,"Q-LocalAdam, 4 bits",final,5,1,5,1-5,77,3.5,79,-2,1.8,4,paired,-7,3,-9,5,-5.8,1.8,0.33,4,0.5,8,0.02,50,
-cifar100,0.5,fp32,final,1,0,,1,59.0,,,,,,,,,,,,,,,,,,,
-cifar100,0.5,q-localadam,final,1,0,,1,60.0,,59.0,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
-cifar10,0.1,fp32,mean,5,0,,1-5,75.0,1.5,,,,,,,,,,,,,,,,,,
-cifar10,0.1,q-localadam,mean,5,0,5,1-5,72.5,1.25,75.0,-2.5,0.3,8.0,pooled,-3.1,-1.9,-3.4,-1.6,-3.0,-2.0,0.001,4.0,0.02,8.0,1e-06,9,
-cifar10,0.1,naive-int8,mean,5,5,5,1-5,7.5,2.0,75.0,-67.5,0.9,4.0,paired,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
-cifar10,0.1,"Q-LocalAdam, 4 bits",mean,5,1,5,1-5,73,3.5,75,-2,1.8,4,paired,-7,3,-9,5,-5.8,1.8,0.33,4,0.5,8,0.02,50,
-cifar100,0.5,fp32,mean,1,0,,1,55.0,,,,,,,,,,,,,,,,,,,
-cifar100,0.5,q-localadam,mean,1,0,,1,56.0,,55.0,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
+cifar10,0.1,fp32,last_third,5,0,,1-5,,80.0,1.5,,,,,,,,,,,,,,,,,,,
+cifar10,0.1,q-localadam,last_third,5,0,5,1-5,,80.25,1.25,80.0,0.25,0.3,8.0,pooled,0.5,-0.37,0.87,-0.6,1.1,-0.2,0.7,0.3,4.0,0.0004,8.0,1e-06,4,
+cifar10,0.1,naive-int8,last_third,5,5,5,1-5,6,11.5,2.0,80.0,-68.5,0.9,4.0,paired,,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
+cifar10,0.1,"Q-LocalAdam, 4 bits",last_third,5,1,5,1-5,,78.01,3.5,80,-1.99,2,4,paired,,-7,3,-9,5,-6,2,0.33,4,.5,8,.02,,
+cifar100,0.5,fp32,last_third,1,0,,1,,60.0,,,,,,,,,,,,,,,,,,,,
+cifar100,0.5,q-localadam,last_third,1,0,,1,,61.0,,60.0,,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
+cifar10,0.1,fp32,best,5,0,,1-5,,82.0,1.5,,,,,,,,,,,,,,,,,,,
+cifar10,0.1,q-localadam,best,5,0,5,1-5,,79.5,1.25,82.0,-2.5,0.3,8.0,pooled,0.5,-3.1,-1.9,-3.4,-1.6,-3.0,-2.0,0.001,4.0,0.02,8.0,1e-06,9,
+cifar10,0.1,naive-int8,best,5,5,5,1-5,6,14.5,2.0,82.0,-67.5,0.9,4.0,paired,,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
+cifar10,0.1,"Q-LocalAdam, 4 bits",best,5,1,5,1-5,,80,3.5,82,-2,1.8,4,paired,,-7,3,-9,5,-5.8,1.8,0.33,4,0.5,8,0.02,50,
+cifar100,0.5,fp32,best,1,0,,1,,62.0,,,,,,,,,,,,,,,,,,,,
+cifar100,0.5,q-localadam,best,1,0,,1,,63.0,,62.0,,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
+cifar10,0.1,fp32,final,5,0,,1-5,,79.0,1.5,,,,,,,,,,,,,,,,,,,
+cifar10,0.1,q-localadam,final,5,0,5,1-5,,76.5,1.25,79.0,-2.5,0.3,8.0,pooled,0.5,-3.1,-1.9,-3.4,-1.6,-3.0,-2.0,0.001,4.0,0.02,8.0,1e-06,9,
+cifar10,0.1,naive-int8,final,5,5,5,1-5,6,11.5,2.0,79.0,-67.5,0.9,4.0,paired,,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
+cifar10,0.1,"Q-LocalAdam, 4 bits",final,5,1,5,1-5,,77,3.5,79,-2,1.8,4,paired,,-7,3,-9,5,-5.8,1.8,0.33,4,0.5,8,0.02,50,
+cifar100,0.5,fp32,final,1,0,,1,,59.0,,,,,,,,,,,,,,,,,,,,
+cifar100,0.5,q-localadam,final,1,0,,1,,60.0,,59.0,,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
+cifar10,0.1,fp32,mean,5,0,,1-5,,75.0,1.5,,,,,,,,,,,,,,,,,,,
+cifar10,0.1,q-localadam,mean,5,0,5,1-5,,72.5,1.25,75.0,-2.5,0.3,8.0,pooled,0.5,-3.1,-1.9,-3.4,-1.6,-3.0,-2.0,0.001,4.0,0.02,8.0,1e-06,9,
+cifar10,0.1,naive-int8,mean,5,5,5,1-5,6,7.5,2.0,75.0,-67.5,0.9,4.0,paired,,-71.0,-66.0,-72.5,-64.5,-70.0,-66.5,1e-07,4.0,1.0,8.0,1.0,3,
+cifar10,0.1,"Q-LocalAdam, 4 bits",mean,5,1,5,1-5,,73,3.5,75,-2,1.8,4,paired,,-7,3,-9,5,-5.8,1.8,0.33,4,0.5,8,0.02,50,
+cifar100,0.5,fp32,mean,1,0,,1,,55.0,,,,,,,,,,,,,,,,,,,,
+cifar100,0.5,q-localadam,mean,1,0,,1,,56.0,,55.0,,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
 """
 STEPS = """\
 arm,step,layer,numel,live,median,p99,max,idle_max,over_ten,under_ten,over_ten_lr
@@ -471,8 +471,16 @@ def test_contrasts_have_differences_both_intervals_and_every_metric(main_runs, f
     assert "Exploratory: intervals, and no verdicts. Differences to FP32 over the last third of the rounds" in said
     assert "hold for all arms of a data set together (Bonferroni)" in said
     assert "because a run collapsed: Naive INT8 and Q-LocalAdam, 4 bits." in said
+    assert "for want of a run of the baseline or of an accuracy: Digits: Naive INT8, seed 6." in said
+    assert "Scatter more" not in said
     assert r"equivalence within 5\,\% of the baseline" in said
     assert "-- one seed: nothing to test (Digit pairs: Q-LocalAdam)." in said
+
+
+def test_contrasts_name_arms_that_scatter_more_than_the_others(main_runs, files, tmp_path):
+    (tmp_path / "contrasts.csv").write_text(CONTRASTS.replace("pooled,0.5", "pooled,0.04"))
+    table = build(spec("contrasts", margin=0.05), main_runs, {**files, "contrasts": tmp_path / "contrasts.csv"})
+    assert "($F$-test, $p<0.05$), so that intervals may be too narrow: Digits: Q-LocalAdam." in notes_of(table)
 
 
 def test_contrasts_keep_every_digit_of_every_metric(main_runs, files):

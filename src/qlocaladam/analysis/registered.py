@@ -99,9 +99,13 @@ def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame
     if not {arm, baseline} <= set(own["arm"]):
         return {**row, "n": 0, "reason": "runs of either arm are missing"}
     found = contrasts(own, metric, baseline)[arm]
-    seeds = sorted(set(own[own["arm"] == arm]["seed"]) & set(own[own["arm"] == baseline]["seed"]))
+    known = own.dropna(subset=metric).groupby("arm")["seed"].agg(set)
+    seeds = sorted(known.get(arm, set()) & known.get(baseline, set()))
     if isinstance(found, str):
         return {**row, "n": len(seeds), "reason": found}
+    unknown = sorted(own[own["arm"].isin([arm, baseline]) & own[metric].isna()]["seed"].unique())
+    if unknown:
+        row["reason"] = f"left out, for want of an accuracy: seed {' '.join(map(str, unknown))}"
     means = own.groupby("arm")[metric].mean()
     margins = {name: registration[name] * means[baseline] for name in ("margin", "wider_margin")}
     p, wider = (_p(found, question["expected"], margin) for margin in margins.values())

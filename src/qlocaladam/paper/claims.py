@@ -317,11 +317,12 @@ class Evidence:
         dataset, alpha = match[2], match[3]
         chance = self.value(f"setting/{dataset}/chance")
         seeds = {int(self.value("setting/seed")): name}
-        seeds |= {int(other.rpartition("=")[2]): other for other in self.numbers if other.startswith(f"{name}/seed=")}
+        seeded = re.compile(rf"{re.escape(name)}/seed=(\d+)")  # to the end: what follows is another setting
+        seeds |= {int(found[1]): other for other in self.numbers if (found := seeded.fullmatch(other))}
         finals = [self.value(f"final/{other.partition('/')[2]}") for other in seeds.values()]
         lost = any(final is None or final < 2 * chance for final in finals)
         values = {seed: self.value(other) for seed, other in seeds.items() if self.value(other) is not None}
-        return Sample(values, f"{dataset}/{alpha}", lost)
+        return Sample(values, f"{dataset}/{alpha}", lost, frozenset(seeds.keys() - values.keys()))
 
     def residuals(self, metric: str) -> Residuals:
         """How far a metric scatters, by setting."""

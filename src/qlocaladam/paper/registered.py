@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from qlocaladam.analysis.registered import EXPLORATORY, NO, OPEN, YES
+from qlocaladam.analysis.registered import EXPLORATORY, MISSING, NO, OPEN, YES
 from qlocaladam.paper.latex import BREAK, NONE, Column, Group, Table, bold, escape, signed
 from qlocaladam.paper.style import FAR, GREY, PAGE, SMALL, far_off
 
@@ -53,7 +53,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Mapping[str, Path]) -> T
         groups.append(Group(cells))
     heads = ("Question", "Data set", rf"Difference (pp){BREAK}[90\% interval]", rf"Margin{BREAK}(pp)", "$p$", "Seeds")
     columns = [*(Column(head, "l" if place < 2 else "r") for place, head in enumerate(heads)), Column("Answer", "l")]
-    return Table(spec["name"], _caption(spec, rows), columns, groups, rows, notes=NOTES)
+    return Table(spec["name"], _caption(spec, rows), columns, groups, rows, notes=[*NOTES, *_reason_notes(spec, rows)])
 
 
 NOTES = [
@@ -62,6 +62,15 @@ NOTES = [
     r"from paired runs where an arm collapsed. Yes: the test succeeds at 5\,\% on both data sets. Questions are tested "
     "in this order, each as long as those before it were answered yes; the rest is exploratory.",
 ]
+
+
+def _reason_notes(spec: Spec, rows: pd.DataFrame) -> list[str]:
+    """What tests leave out, and why there is none though there are runs; what is missing stands in the table."""
+    told = rows[rows["reason"].notna() & (rows["status"] != MISSING)]
+    return [
+        f"{escape(row['question'])}, {escape(spec['labels']['dataset'][row['dataset']])}: {escape(row['reason'])}."
+        for row in told.to_dict("records")
+    ]
 
 
 def _caption(spec: Spec, rows: pd.DataFrame) -> str:

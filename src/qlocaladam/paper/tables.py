@@ -63,6 +63,8 @@ HEADS = {
 }
 MISSING_NOTE = "$^{m}$~missing: runs that the configuration asks for are not there; a mean is over the others."
 STARS = ((0.01, "**"), (0.05, "*"))
+SCATTER = 0.05
+"""The level of the test whether an arm scatters more than the others."""
 
 
 def build(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
@@ -986,12 +988,26 @@ def _contrast_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
         r"$\mathit{metric}\sim\mathit{arm}+\mathit{seed}$ with one residual variance for all arms that train; the "
         "simultaneous intervals hold for all arms of a data set together (Bonferroni).",
         *([f"Compared by paired $t$-tests, because a run collapsed: {listed(names)}."] if names else []),
+        *_pair_notes(spec, shown),
         rf"Seeds needed: to find a difference, or equivalence within {100 * spec['margin']:g}\,\% of the baseline, "
         r"with a power of 80\,\%. Collapsed: runs that end below twice the chance level. $\pm$ is the sample standard "
         "deviation over seeds.",
         *([MISSING_NOTE] if any(row.get("missing") for row in rows) else []),
         *_reason_notes(spec, shown),
     ]
+
+
+def _pair_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    """Which runs are in no comparison, and which arms scatter more than the intervals say."""
+    named = [f"{_arms_by_dataset(spec, [row])[0]}, seed {row['left_out']}" for row in rows if row["left_out"]]
+    wide = [row for row in rows if _number(row["scatter_p"]) < SCATTER]
+    notes = []
+    if named:
+        notes.append(f"In no comparison, for want of a run of the baseline or of an accuracy: {'; '.join(named)}.")
+    if wide:
+        test, arms = rf"$F$-test, $p<{SCATTER}$", "; ".join(_arms_by_dataset(spec, wide))
+        notes.append(f"Scatter more than all arms together ({test}), so that intervals may be too narrow: {arms}.")
+    return notes
 
 
 def _reason_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
