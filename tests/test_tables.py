@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from test_registered import LABELS as ALL_LABELS
 from test_registered import answered
 
@@ -415,19 +416,28 @@ def test_heterogeneity_has_a_row_for_each_alpha_and_compares_within_it(runs, fil
         *({"alpha": a, "arm": "q-localadam", "best": both[1]} for a, both in best.items()),
     )
     table = build(spec("heterogeneity"), made, files)
-    assert rows_of(table) == [
-        ["IID", r"\textbf{89.09}", "88.78", "50.35", r"\textbf{14.95}"],
-        ["1.0", "88.25", r"\textbf{88.35}", "50.35", r"\textbf{14.95}"],
-        ["0.1", r"\textbf{81.67}", r"11.50\rlap{$^{c}$}", "50.35", r"\textbf{14.95}"],
+    # The best accuracy stands twice in 20 rounds, once of them in the last 7.
+    assert [[row[0], *row[1:3], *row[3:5]] for row in rows_of(table)] == [
+        ["IID", r"\textbf{12.73}", "12.68", r"\textbf{89.09}", "88.78"],
+        ["1.0", "12.61", r"\textbf{12.62}", "88.25", r"\textbf{88.35}"],
+        ["0.1", r"\textbf{11.67}", r"1.64\rlap{$^{c}$}", r"\textbf{81.67}", "11.50"],
     ]
-    assert r" & \multicolumn{2}{c}{Best acc. (\%)} & \multicolumn{2}{c}{Opt. mem. (MB)} \\" in table.latex()
+    assert next(row[5:] for row in rows_of(table)) == [
+        *(r"\textbf{89.09}", "88.78", r"\textbf{8.91}", "8.88", "50.35", r"\textbf{14.95}"),
+    ]
+    heads = ("Last third", "Best acc.", "Final acc.", "All rounds")
+    assert " & ".join(rf"\multicolumn{{2}}{{c}}{{{head} (\%)}}" for head in heads) in table.latex()
+    assert r" & \multicolumn{2}{c}{Opt. mem. (MB)} \\" in table.latex()
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in table.latex()
     assert csv_of(table)["difference"].round(2).tolist() == [0, -0.31, 0, 0.1, 0, -70.17]
 
 
 def test_heterogeneity_of_two_data_sets_has_a_group_for_each(main_runs, files):
     table = build(spec("heterogeneity"), main_runs, files)
-    assert [row[:2] for row in rows_of(table)] == [["Digits", "0.1"], ["Digit pairs", "0.1"]]
+    assert [row[:2] for row in rows_of(table)] == [
+        ["Digits", "0.1"],
+        [r"\shortstack[l]{Digit\strut\\[-3pt]pairs\strut}", "0.1"],
+    ]
     assert r"\cmidrule(lr){3-5} \cmidrule(lr){6-8}" in table.latex()
 
 
@@ -435,8 +445,10 @@ def test_arms_stand_beside_each_other_for_other_rows_than_alphas(runs, files):
     sizes = itertools.product(("q-localadam", "naive-int8"), (32, 64), (1, 2))
     made = runs(*({"arm": a, "block_size": b, "seed": s, "best": 80 + s, "final": b} for a, b, s in sizes))
     table = build(spec("heterogeneity", rows="block_size"), made, files)
-    assert [row[:3] for row in rows_of(table)] == [[str(b), *[r"81.50$\pm$0.71"] * 2] for b in (32, 64)]
-    assert [row[3] for row in rows_of(table)] == ["17.31", "14.95"]
+    assert [row[:5] for row in rows_of(table)] == [
+        [str(b), *[rf"{b / 7:.2f}$\pm$0.00"] * 2, *["81.50"] * 2] for b in (32, 64)
+    ]
+    assert [row[9] for row in rows_of(table)] == ["17.31", "14.95"]
     assert r"$\alpha=0.1$" in table.caption
     assert "seeds 1 and 2." in table.caption
 
@@ -501,17 +513,29 @@ def seed_runs(runs):
     )
 
 
+ALIKE = ("5.71", "40.00", "4.50")
+"""Over the last 7 of 20 rounds, in the last, and over all, with 50 % in one and 40 % in the last."""
+
+
 def test_multiseed_shows_tests_and_says_why_one_is_missing(seed_runs, files):
     table = build(spec("multiseed"), seed_runs, files)
     first, *others = rows_of(table)
     assert first == [
         r"\multirow{2}{*}{\shortstack[l]{Digits\strut\\[-3pt]$\alpha=0.5$\strut}}",
-        *("FP32", r"86.93$\pm$0.73", "--", "--", "--", "50.35"),
+        *("FP32", r"86.93$\pm$0.73", "--", "--", "--", *ALIKE, "50.35"),
     ]
     interval = "$+0.11$ [$-1.12$, $+1.34$]"
-    assert others[0][1:] == ["Q-LocalAdam", r"\textbf{87.04$\pm$0.24}", interval, "0.820", "0.830", r"\textbf{14.95}"]
+    assert others[0][1:] == [
+        "Q-LocalAdam",
+        r"\textbf{87.04$\pm$0.24}",
+        interval,
+        "0.820",
+        "0.830",
+        *ALIKE,
+        r"\textbf{14.95}",
+    ]
     assert others[2][4:6] == [r"\textbf{0.002}\rlap{$^{**}$}", r"\textbf{0.034}\rlap{$^{*}$}"]
-    assert others[3][1:] == ["Naive INT8", "1.50", "$-53.49$", "--", "--", "26.67"]
+    assert others[3][1:] == ["Naive INT8", "1.50", "$-53.49$", "--", "--", *ALIKE, "26.67"]
     assert "$^{**}$~$p<0.01$, $^{*}$~$p<0.05$" in notes_of(table)
     assert table.notes[-1] == r"-- one seed: 100 \% of a\_b (Digit pairs: Naive INT8)."
     assert "seeds 1, 2 and 3." in table.caption
@@ -629,6 +653,22 @@ def test_a_table_is_as_wide_as_it_has_to_be(runs, files):
     assert shape(["best"], "FP32") == (False, False)
     assert shape(["best", "memory"], "FP32") == (False, True)
     assert shape(["best", "final", "memory"], "An arm with a very long name") == (True, False)
+
+
+def test_every_table_of_runs_shows_all_four_accuracies(main_runs, seed_runs, files):
+    config = yaml.safe_load((Path(__file__).parents[1] / "config.yaml").read_text())
+    made = {"runs": main_runs, "heterogeneity": main_runs, "multiseed": seed_runs, "contrasts": main_runs}
+    names = {"runs": "Last third.*Best.*Final.*All", "heterogeneity": "Last third.*Best.*Final.*All"}
+    names |= {"multiseed": "Best.*Last.*third.*Final.*All", "contrasts": "Last third.*Best.*Final.*All"}
+    tables = [entry for entry in config["tables"].values() if entry["kind"] in made]
+    assert {entry["kind"] for entry in tables} == set(made)
+    assert {entry["kind"] for entry in config["tables"].values() if "experiments" in entry} == {*made, "registered"}
+    for entry in tables:
+        told = spec(**{**entry, "name": "t_1", "where": {}, "rows": "arm" if entry["kind"] == "runs" else "alpha"})
+        table = build(told, made[entry["kind"]], files)
+        heads = " ".join(f"{column.over or ''} {column.head}" for column in table.columns)
+        assert re.search(names[entry["kind"]], heads), entry
+        assert {"last_third", "best", "final", "mean"} <= {*table.data, *table.data.get("metric", ())}
 
 
 def test_words():

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 
 from qlocaladam.analysis.registered import EXPLORATORY, MISSING, NO, OPEN, YES
 from qlocaladam.paper.latex import BREAK, NONE, Column, Group, Table, bold, escape, signed
+from qlocaladam.paper.runs import METRICS
 from qlocaladam.paper.style import FAR, GREY, PAGE, SMALL, far_off
 
 EXPECTED = {
@@ -25,6 +26,7 @@ EXPECTED = {
 COLOURS = {YES: "#0072b2", NO: "#d55e00", EXPLORATORY: GREY, OPEN: GREY}
 """Of answers; those that are no answers yet have hollow markers, too."""
 MARKERS = {YES: "o", NO: "X", EXPLORATORY: "D", OPEN: "s"}
+HEADS = {"last_third": rf"Last{BREAK}third", "best": "Best", "final": "Final", "mean": "All"}
 INTERVAL = ("tost_ci_low", "difference", "tost_ci_high")
 
 Spec = Mapping[str, Any]
@@ -43,6 +45,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Mapping[str, Path]) -> T
                 _claim(spec, row) if place == 0 else "",
                 escape(spec["labels"]["dataset"][row["dataset"]]),
                 _number(row["difference"], signed) + _ends(row),
+                *(_number(row[f"{name}_difference"], signed) for name in METRICS if name != row["metric"]),
                 _number(row["margin"], "{:.2f}".format) if row["expected"] in ("equivalent", "not_worse") else NONE,
                 _p(row["p"]),
                 f"{row['n']:.0f} of {row['seeds_wanted']}",
@@ -51,7 +54,11 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Mapping[str, Path]) -> T
             for place, row in enumerate(own.to_dict("records"))
         ]
         groups.append(Group(cells))
-    heads = ("Question", "Data set", rf"Difference (pp){BREAK}[90\% interval]", rf"Margin{BREAK}(pp)", "$p$", "Seeds")
+    heads = (
+        *("Question", "Data set", rf"Difference (pp){BREAK}[90\% interval]"),
+        *(HEADS[name] for name in METRICS if name != rows["metric"].iloc[0]),
+        *(rf"Margin{BREAK}(pp)", "$p$", "Seeds"),
+    )
     columns = [*(Column(head, "l" if place < 2 else "r") for place, head in enumerate(heads)), Column("Answer", "l")]
     return Table(spec["name"], _caption(spec, rows), columns, groups, rows, notes=[*NOTES, *_reason_notes(spec, rows)])
 
@@ -60,7 +67,8 @@ NOTES = [
     r"Registered in \texttt{paper/registered.yaml} before any run with these seeds existed. Differences are of the "
     r"mean test accuracy over the last third of the rounds, from $\mathit{metric}\sim\mathit{arm}+\mathit{seed}$, or "
     r"from paired runs where an arm collapsed. Yes: the test succeeds at 5\,\% on both data sets. Questions are tested "
-    "in this order, each as long as those before it were answered yes; the rest is exploratory.",
+    "in this order, each as long as those before it were answered yes; the rest is exploratory. Best, final and all: "
+    "differences of the best round, of the last and of the mean of all rounds, which decide nothing.",
 ]
 
 
