@@ -157,6 +157,42 @@ def test_seeds_that_only_one_of_them_has_do_not_count() -> None:
     assert row["difference"] == pytest.approx((-0.5 + 0.25 + 0.75) / 3), "seed 4 tells nothing about the arm"
 
 
+@pytest.mark.parametrize("arm", ["fp32", "arm"])
+def test_a_run_without_an_accuracy_is_named_and_its_arm_is_judged_by_itself(arm: str) -> None:
+    runs = runs_of(fp32=FP32, arm=above(*CLOSE), other=above(1, 2, 0, 1, 3))
+    runs.loc[(runs["arm"] == arm) & (runs["seed"] == 2), "last_third"] = math.nan
+    table = compare(runs)
+    row = row_of(table, "arm")
+    assert (row["left_out"], row["n"], row["runs"], row["variance"]) == ("2", 4, 5, "paired")
+    test = stats.ttest_rel(np.delete(above(*CLOSE), 2), np.delete(FP32, 2))
+    assert row["p"] == pytest.approx(test.pvalue)
+    other = row_of(table, "other")
+    assert (other["left_out"], other["n"]) == (("2", 4) if arm == "fp32" else ("", 5))
+    assert row_of(table, "arm", "best")["left_out"] == "", "it has others"
+
+
+def test_a_seed_that_only_the_arm_has_is_named() -> None:
+    row = row_of(compare(runs_of(fp32=FP32[:3], arm=above(*CLOSE))), "arm")
+    assert (row["left_out"], row["n"], row["runs"]) == ("3 4", 3, 5)
+
+
+def test_an_arm_that_scatters_more_than_the_others_stands_out() -> None:
+    shifts = np.random.default_rng(5).normal(0, 0.3, (6, 5))
+    arms = {f"arm{i}": above(*row) for i, row in enumerate(shifts)}
+    table = compare(runs_of(fp32=FP32, **arms, wild=above(4, -5, 3, -4, 2), lost=above(*FALLS)))
+    found = {arm: row_of(table, arm)["scatter_p"] for arm in table["arm"].unique()}
+    assert found["wild"] < 0.05 < min(found[arm] for arm in arms)
+    assert pd.isna(found["lost"]), "it is judged by itself"
+
+
+def test_without_scatter_there_is_no_residual_variance() -> None:
+    runs = runs_of(fp32=FP32, one=above(1, 1, 1, 1, 1), two=above(-2, -2, -2, -2, -2)).assign(lost=False)
+    assert module.residual(runs, "last_third") == (None, 0), "a rounding error is none"
+    gaps = runs_of(fp32=FP32, one=above(*CLOSE), two=above(3, math.nan, 2, 2, 4)).assign(lost=False)
+    both = runs_of(fp32=FP32, one=above(*CLOSE)).assign(lost=False)
+    assert module.residual(gaps, "last_third") == module.residual(both, "last_third")
+
+
 def test_the_baseline_is_described_and_not_tested() -> None:
     row = row_of(compare(runs_of(fp32=FP32, arm=above(*CLOSE))), "fp32")
     assert (row["mean"], row["runs"], row["collapsed"], row["seeds"]) == (81.0, 5, 0, "0 1 2 3 4")
@@ -365,6 +401,27 @@ def test_so_many_seeds_decide_four_times_in_five_and_one_fewer_do_not(
         assert (decided.mean() >= 0.8 - 0.005) == enough
 
 
+@pytest.mark.parametrize(("shift", "arms"), [(2.0, 5), (0.4, 5), (2.0, 2)])
+def test_so_many_seeds_decide_with_a_pooled_variance(shift: float, arms: int) -> None:
+    """And one fewer do not; the deviation of a pair is the root of 2."""
+    margin, random = 2.5, np.random.default_rng(9)
+    needed = seeds_needed(shift, math.sqrt(2), margin, freedom=arms - 1)
+    assert needed is not None
+    for count, enough in ((needed, True), (needed - 1, False)):
+        freedom = (arms - 1) * (count - 1)
+        found = shift + random.normal(0, math.sqrt(2 / count), 100_000)
+        error = np.sqrt(random.chisquare(freedom, 100_000) / freedom * 2 / count)
+        apart = np.abs(found) / error > stats.t.isf(0.025, freedom)
+        alike = (margin - np.abs(found)) / error > stats.t.isf(0.05, freedom)
+        assert (max(apart.mean(), alike.mean()) >= 0.8 - 0.005) == enough
+
+
+def test_a_difference_by_luck_never_needs_thousands_of_seeds() -> None:
+    """Inside the margin or beyond it: what is between 0 and the margin is nearer to one of the two verdicts."""
+    counts = [seeds_needed(difference, 1.5, 1.5) for difference in np.linspace(-3, 3, 121)]
+    assert max(count or math.inf for count in counts) < 50
+
+
 def test_many_seeds_are_as_many_as_the_normal_distribution_says() -> None:
     many = seeds_needed(0.05, 1, 0.07)
     quantiles = stats.norm.isf(0.025) + stats.norm.isf(0.2)
@@ -387,7 +444,9 @@ def test_seeds_needed_at_the_ends() -> None:
 
 def test_a_table_says_how_many_seeds_it_needs() -> None:
     row = row_of(compare(runs_of(fp32=FP32, one=above(-6, 5, 3, -4, 1), two=above(*CLOSE)), margin=0.02), "one")
-    assert row["seeds_needed"] == seeds_needed(row["difference"], row["error"] * math.sqrt(5), 0.02 * 81) > 5
+    deviation, margin = row["error"] * math.sqrt(5), 0.02 * 81
+    assert row["seeds_needed"] == seeds_needed(row["difference"], deviation, margin, freedom=2) > 5
+    assert row["seeds_needed"] <= seeds_needed(row["difference"], deviation, margin), "two arms, twice the freedom"
 
 
 # As a command.

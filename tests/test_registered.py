@@ -402,11 +402,28 @@ def test_a_table_has_every_question_its_answer_and_what_it_rests_on(tmp_path):
         f"{LABELS['arm']['q-localadam']} equivalent to {LABELS['arm']['fp32-floor']}",
     ]
     assert rows[6][0] == rf"{LABELS['arm']['q-localadam']} below {LABELS['arm']['fp32']}, losses $\times$0.0001"
-    assert rows[0][3] == "--", "a difference alone has no margin"
-    assert rows[2][3] == f"{0.05 * table.data.loc[2, 'baseline_mean']:.2f}"
-    assert rows[0][4] == "$<$0.001"
-    assert rows[8][2:6] == ["--", "--", "--", "0 of 8"]
-    assert [row[5] for row in rows[:8]] == ["8 of 8"] * 8
+    assert [column.head for column in table.columns][3:6] == ["Best", "Final", "All"]
+    assert rows[0][3:6] == [rows[0][2].partition(" [")[0]] * 3, "the other metrics are 1 higher in both arms"
+    assert rows[0][6] == "--", "a difference alone has no margin"
+    assert rows[2][6] == f"{0.05 * table.data.loc[2, 'baseline_mean']:.2f}"
+    assert rows[0][7] == "$<$0.001"
+    assert rows[8][2:9] == [*["--"] * 6, "0 of 8"]
+    assert [row[8] for row in rows[:8]] == ["8 of 8"] * 8
+
+
+def test_a_run_without_an_accuracy_is_named_and_leaves_the_answer_preliminary(tmp_path):
+    runs = simulated()
+    unknown = (runs["arm"] == "q-localadam") & (runs["seed"] == SEEDS[2]) & (runs["dataset"] == "cifar10")
+    runs.loc[unknown & (runs["loss_scale"] == 1.0), "last_third"] = np.nan
+    found = answers(REGISTRATION, runs, "small")
+    row = found[(found["question"] == "same-floor") & (found["dataset"] == "cifar10")].iloc[0]
+    assert (row["n"], row["status"], row["variance"]) == (7, "preliminary", "paired")
+    assert str(SEEDS[2]) not in row["seeds"].split()
+    assert row["reason"] == f"left out, for want of an accuracy: seed {SEEDS[2]}"
+    found.to_csv(tmp_path / "answers.csv", index=False)
+    notes = " ".join(shown.table(SPEC, None, {"answers": tmp_path / "answers.csv"}).notes)
+    assert f"same-floor, CIFAR-10: left out, for want of an accuracy: seed {SEEDS[2]}." in notes
+    assert "CIFAR-100: left out" not in notes
 
 
 def test_a_figure_has_a_row_for_every_question(tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from qlocaladam.analysis.contrasts import Contrast, check_only_seeds_differ, contrasts
-from qlocaladam.paper.runs import collapsed
+from qlocaladam.paper.runs import METRICS, collapsed
 
 COLUMNS = (
     *("question", "asks", "expected", "dataset", "alpha", "loss_scale", "arm", "baseline", "metric", "seeds_wanted"),
@@ -26,6 +26,7 @@ COLUMNS = (
         "succeeds",
         "wider_margin",
         "wider_p",
+        *(f"{name}_difference" for name in METRICS),
         "answer",
         "status",
         "reason",
@@ -99,9 +100,13 @@ def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame
     if not {arm, baseline} <= set(own["arm"]):
         return {**row, "n": 0, "reason": "runs of either arm are missing"}
     found = contrasts(own, metric, baseline)[arm]
-    seeds = sorted(set(own[own["arm"] == arm]["seed"]) & set(own[own["arm"] == baseline]["seed"]))
+    known = own.dropna(subset=metric).groupby("arm")["seed"].agg(set)
+    seeds = sorted(known.get(arm, set()) & known.get(baseline, set()))
     if isinstance(found, str):
         return {**row, "n": len(seeds), "reason": found}
+    unknown = sorted(own[own["arm"].isin([arm, baseline]) & own[metric].isna()]["seed"].unique())
+    if unknown:
+        row["reason"] = f"left out, for want of an accuracy: seed {' '.join(map(str, unknown))}"
     means = own.groupby("arm")[metric].mean()
     margins = {name: registration[name] * means[baseline] for name in ("margin", "wider_margin")}
     p, wider = (_p(found, question["expected"], margin) for margin in margins.values())
@@ -123,7 +128,14 @@ def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame
         "p": p,
         "wider_p": wider,
         "succeeds": p < registration["level"],
+        **{f"{name}_difference": _difference(own, name, arm, baseline) for name in METRICS},
     }
+
+
+def _difference(runs: pd.DataFrame, metric: str, arm: str, baseline: str) -> float:
+    """By another metric than the registered one: shown beside it, and decides nothing."""
+    found = contrasts(runs, metric, baseline)[arm]
+    return found.difference if isinstance(found, Contrast) else math.nan
 
 
 def _p(contrast: Contrast, expected: str, margin: float) -> float:

@@ -166,9 +166,7 @@ def _bounds(how: str, inputs: Sequence[Interval]) -> Interval:
 
 def _less_spread(first: float, second: float, n: float) -> bool | None:
     """Of two deviations over n seeds, by the F-test; it errs in 5 % of the cases in which they are equal."""
-    p = float(
-        scipy.special.fdtr(n - 1, n - 1, (first / second) ** 2)
-    )  # scipy.stats takes a second to import, in every snakemake
+    p = float(scipy.special.fdtr(n - 1, n - 1, (first / second) ** 2))
     return True if p < 0.025 else False if p > 0.975 else None
 
 
@@ -318,11 +316,12 @@ class Evidence:
         dataset, alpha = match[2], match[3]
         chance = self.value(f"setting/{dataset}/chance")
         seeds = {int(self.value("setting/seed")): name}
-        seeds |= {int(other.rpartition("=")[2]): other for other in self.numbers if other.startswith(f"{name}/seed=")}
+        seeded = re.compile(rf"{re.escape(name)}/seed=(\d+)")  # to the end: what follows is another setting
+        seeds |= {int(found[1]): other for other in self.numbers if (found := seeded.fullmatch(other))}
         finals = [self.value(f"final/{other.partition('/')[2]}") for other in seeds.values()]
         lost = any(final is None or final < 2 * chance for final in finals)
         values = {seed: self.value(other) for seed, other in seeds.items() if self.value(other) is not None}
-        return Sample(values, f"{dataset}/{alpha}", lost)
+        return Sample(values, f"{dataset}/{alpha}", lost, frozenset(seeds.keys() - values.keys()))
 
     def residuals(self, metric: str) -> Residuals:
         """How far a metric scatters, by setting."""

@@ -20,6 +20,7 @@ import pandas as pd
 from qlocaladam.paper.claims import BAD, COLUMNS, FAILS, HOLDS, OPEN, answer, counts, disagreements
 from qlocaladam.paper.latex import NONE, listed
 from qlocaladam.paper.numbers import p_value
+from qlocaladam.paper.runs import ALL_ROUNDS
 
 Spec = Mapping[str, Any]
 Row = Mapping[str, str]
@@ -156,10 +157,17 @@ def _yes_or_no(name: str) -> Callable[[Row], str]:
     return lambda row: {"True": "yes", "False": "no"}.get(row.get(name, ""), "")
 
 
+def _all_rounds(row: Row) -> str:
+    """Where best accuracies are tested, `mean` is theirs."""
+    return _accuracy(ALL_ROUNDS if ALL_ROUNDS in row else "mean")(row)
+
+
 TRAINED: Columns = {
     "Seeds": _column("seeds"),
+    "Accuracy of the last third (%)": _accuracy("last_third"),
     "Best accuracy (%)": _accuracy("best"),
     "Final accuracy (%)": _accuracy("final"),
+    "Accuracy of all rounds (%)": _all_rounds,
     "Difference (pp)": _column("difference", "+z.2f"),
     "95 % interval": _interval,
     "p (pooled)": _p_value("p"),
@@ -184,6 +192,7 @@ COMPARED: Columns = {
     "Seeds needed": _column("seeds_needed", ",.0f"),
     "Runs": _column("runs"),
     "Runs collapsed": _column("collapsed"),
+    "Seeds left out": _column("left_out"),
     "Why nothing was tested": _column("reason"),
 }
 ANSWERS: Columns = {
@@ -193,6 +202,9 @@ ANSWERS: Columns = {
     "Against": _column("baseline"),
     "Difference (pp)": _column("difference", "+z.2f"),
     "90 % interval": partial(_interval, name="tost_ci"),
+    "Best (pp)": _column("best_difference", "+z.2f"),
+    "Final (pp)": _column("final_difference", "+z.2f"),
+    "All rounds (pp)": _column("mean_difference", "+z.2f"),
     "Margin (pp)": _column("margin", ".2f"),
     "p": _p_value("p"),
     "p (wider margin)": _p_value("wider_p"),

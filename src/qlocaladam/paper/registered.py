@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam.analysis.registered import EXPLORATORY, NO, OPEN, YES
+from qlocaladam.analysis.registered import EXPLORATORY, MISSING, NO, OPEN, YES
 from qlocaladam.paper.latex import BREAK, NONE, Column, Group, Table, bold, escape, signed
+from qlocaladam.paper.runs import METRICS
 
 EXPECTED = {
     "worse": "below",
@@ -17,6 +18,8 @@ EXPECTED = {
     "equivalent": "equivalent to",
     "not_worse": "not below",
 }
+HEADS = {"last_third": rf"Last{BREAK}third", "best": "Best", "final": "Final", "mean": "All"}
+
 Spec = Mapping[str, Any]
 
 
@@ -33,6 +36,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Mapping[str, Path]) -> T
                 _claim(spec, row) if place == 0 else "",
                 escape(spec["labels"]["dataset"][row["dataset"]]),
                 _number(row["difference"], signed) + _ends(row),
+                *(_number(row[f"{name}_difference"], signed) for name in METRICS if name != row["metric"]),
                 _number(row["margin"], "{:.2f}".format) if row["expected"] in ("equivalent", "not_worse") else NONE,
                 _p(row["p"]),
                 f"{row['n']:.0f} of {row['seeds_wanted']}",
@@ -41,17 +45,31 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Mapping[str, Path]) -> T
             for place, row in enumerate(own.to_dict("records"))
         ]
         groups.append(Group(cells))
-    heads = ("Question", "Data set", rf"Difference (pp){BREAK}[90\% interval]", rf"Margin{BREAK}(pp)", "$p$", "Seeds")
+    heads = (
+        *("Question", "Data set", rf"Difference (pp){BREAK}[90\% interval]"),
+        *(HEADS[name] for name in METRICS if name != rows["metric"].iloc[0]),
+        *(rf"Margin{BREAK}(pp)", "$p$", "Seeds"),
+    )
     columns = [*(Column(head, "l" if place < 2 else "r") for place, head in enumerate(heads)), Column("Answer", "l")]
-    return Table(spec["name"], _caption(spec, rows), columns, groups, rows, notes=NOTES)
+    return Table(spec["name"], _caption(spec, rows), columns, groups, rows, notes=[*NOTES, *_reason_notes(spec, rows)])
 
 
 NOTES = [
     r"Registered in \texttt{paper/registered.yaml} before any run with these seeds existed. Differences are of the "
     r"mean test accuracy over the last third of the rounds, from $\mathit{metric}\sim\mathit{arm}+\mathit{seed}$, or "
     r"from paired runs where an arm collapsed. Yes: the test succeeds at 5\,\% on both data sets. Questions are tested "
-    "in this order, each as long as those before it were answered yes; the rest is exploratory.",
+    "in this order, each as long as those before it were answered yes; the rest is exploratory. Best, final and all: "
+    "differences of the best round, of the last and of the mean of all rounds, which decide nothing.",
 ]
+
+
+def _reason_notes(spec: Spec, rows: pd.DataFrame) -> list[str]:
+    """What tests leave out, and why there is none though there are runs; what is missing stands in the table."""
+    told = rows[rows["reason"].notna() & (rows["status"] != MISSING)]
+    return [
+        f"{escape(row['question'])}, {escape(spec['labels']['dataset'][row['dataset']])}: {escape(row['reason'])}."
+        for row in told.to_dict("records")
+    ]
 
 
 def _caption(spec: Spec, rows: pd.DataFrame) -> str:

@@ -60,6 +60,8 @@ def _read_run(folder: Path, asked: Mapping[str, Any] | None) -> dict[str, Any]:
 METRICS = ("last_third", "best", "final", "mean")
 """Accuracies of a run: over the last third of its rounds, which is what arms are judged by; of its best round, as
 published; of its last; over all."""
+ALL_ROUNDS = "all_rounds"
+"""What the last is called beside means over seeds."""
 NUMBERS = {
     **dict.fromkeys(("best", "final"), float),
     **dict.fromkeys(("best_round", "rounds", "parameters", "held_bytes", "published_bytes", "classes"), int),

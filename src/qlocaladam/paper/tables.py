@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from qlocaladam.paper.latex import (
     power_of_ten,
     signed,
 )
-from qlocaladam.paper.runs import METRICS, collapsed
+from qlocaladam.paper.runs import ALL_ROUNDS, METRICS, collapsed
 
 Spec = Mapping[str, Any]
 Files = Mapping[str, Path]
@@ -63,6 +63,8 @@ HEADS = {
 }
 MISSING_NOTE = "$^{m}$~missing: runs that the configuration asks for are not there; a mean is over the others."
 STARS = ((0.01, "**"), (0.05, "*"))
+SCATTER = 0.05
+"""The level of the test whether an arm scatters more than the others."""
 
 
 def build(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
@@ -72,7 +74,7 @@ def build(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
 
 
 def _runs(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
-    """One row for each value of `rows` in each data set."""
+    """One row for each value of `rows` in each data set. The data have every metric, whatever `columns` shows."""
     runs, by = _trained(spec, runs), _known(spec, "rows", spec["rows"], ROWS)
     shown = _unique(_known(spec, "columns", name, HEADS) for name in spec["columns"])
     results = _results(spec, runs, files, (by,))
@@ -94,7 +96,7 @@ def _runs(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
 
 
 def _heterogeneity(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
-    """One row for each alpha, or value of `rows`; accuracy and memory of the arms beside each other."""
+    """One row for each alpha, or value of `rows`; accuracies and memory of the arms beside each other."""
     runs, by = _trained(spec, runs), _known(spec, "rows", spec.get("rows", "alpha"), ROWS)
     results = _results(spec, runs, files, (by, "arm"))
     asked = _asked(spec, runs)
@@ -102,19 +104,19 @@ def _heterogeneity(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table
     groups = []
     for dataset, of_dataset in _grouped(results, "dataset"):
         rows = [
-            [_label(spec, by, value), *_flagged(_accuracies(arms), arms), *_memories(arms)]
+            [_label(spec, by, value), *itertools.chain.from_iterable(_metrics(arms)), *_memories(arms)]
             for value, arms in _grouped(of_dataset, by)
         ]
-        groups.append(Group(rows, _label(spec, "dataset", dataset) if several else None))
+        groups.append(Group(rows, _label(spec, "dataset", dataset).replace(" ", BREAK) if several else None))
     arms = [_label(spec, "arm", arm).replace(" ", BREAK) for arm in asked["arm"].unique()]
-    shared = [HEADS[name].replace(BREAK, " ") for name in ("best", "memory")]
+    shared = [HEADS[name].replace(BREAK, " ") for name in (*METRICS, "memory")]
     return Table(
         name=spec["name"],
-        caption=_trained_caption(spec, runs, ("best", "memory"), varied=by),
+        caption=_trained_caption(spec, runs, (*METRICS, "memory"), varied=by),
         columns=[*[DATASET] * several, ROWS[by], *(Column(arm, "c", over) for over in shared for arm in arms)],
         groups=groups,
         data=_frame(results),
-        notes=_notes(spec, results, ("best", "memory")),
+        notes=_notes(spec, results, (*METRICS, "memory")),
     )
 
 
@@ -126,8 +128,9 @@ def _multiseed(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     }
     tests = {_place(row): row for row in _read(files["multiseed"])}
     untested = dict.fromkeys(next(iter(tests.values()), {}), "")
-    rows = [
-        {**untested, **row, **test, "best": _number(test.get("mean")), "best_std": _number(test.get("std"))}
+    rows = [  # `mean` is that of the best accuracies, which are tested; what it is of all rounds has another name here
+        {**untested, **row, ALL_ROUNDS: row["mean"], f"{ALL_ROUNDS}_std": row.get("mean_std", math.nan)}
+        | {**test, "best": _number(test.get("mean")), "best_std": _number(test.get("std"))}
         for row, test in ((row, tests.get(place, {})) for place, row in results.items())
     ]
     groups = []
@@ -137,18 +140,22 @@ def _multiseed(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
             _flagged(_accuracies(arms), arms),
             [_difference_with_interval(row) for row in arms],
             *([_p_value(_number(row[name])) for row in arms] for name in ("p", "welch_p")),
+            *(_means(arms, name) for name in ("last_third", "final", ALL_ROUNDS)),
             _memories(arms),
         ]
         label = rf"{_label(spec, 'dataset', dataset)}{BREAK}{_alpha(alpha)}"
         groups.append(Group(list(zip(*cells, strict=True)), label))
-    heads = (HEADS["best"], rf"Difference (pp){BREAK}[95\% interval]", rf"$p${BREAK}(pooled)", rf"$p${BREAK}(Welch)")
+    heads = (
+        *(HEADS["best"], rf"Difference (pp){BREAK}[95\% interval]", rf"$p${BREAK}(pooled)", rf"$p${BREAK}(Welch)"),
+        *(rf"Last{BREAK}third", rf"Final{BREAK}(\%)", rf"All{BREAK}(\%)", HEADS["memory"]),
+    )
     return Table(
         name=spec["name"],
-        caption=_trained_caption(spec, runs, ("best", "memory"), varied="alpha"),
-        columns=[DATASET, ROWS["arm"], *(Column(head) for head in heads), Column(HEADS["memory"])],
+        caption=_trained_caption(spec, runs, (*METRICS, "memory"), varied="alpha"),
+        columns=[DATASET, ROWS["arm"], *map(Column, heads)],
         groups=groups,
         data=_frame(rows),
-        notes=[*_notes(spec, rows, ("best", "memory")), *_test_notes(spec, rows)],
+        notes=[*_notes(spec, rows, (*METRICS, "memory")), *_test_notes(spec, rows)],
     )
 
 
@@ -748,6 +755,17 @@ def _accuracies(rows: Sequence[Row], name: str = "best") -> list[str]:
     return [bold(_fixed(row[name]) + spreads[i], i in highest) for i, row in enumerate(rows)]
 
 
+def _means(rows: Sequence[Row], name: str) -> list[str]:
+    """Without deviations, for which there is no room where a metric is not the one that counts."""
+    return _accuracies([{name: row[name]} for row in rows], name)
+
+
+def _metrics(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Every metric of these rows; the first has marks and deviations."""
+    yield _flagged(_accuracies(rows, METRICS[0]), rows)
+    yield from (_means(rows, name) for name in METRICS[1:])
+
+
 def _flagged(cells: Iterable[str], rows: Iterable[Row]) -> list[str]:
     """With marks where an arm collapsed or diverged, or where runs are missing."""
     flags = [
@@ -986,12 +1004,26 @@ def _contrast_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
         r"$\mathit{metric}\sim\mathit{arm}+\mathit{seed}$ with one residual variance for all arms that train; the "
         "simultaneous intervals hold for all arms of a data set together (Bonferroni).",
         *([f"Compared by paired $t$-tests, because a run collapsed: {listed(names)}."] if names else []),
+        *_pair_notes(spec, shown),
         rf"Seeds needed: to find a difference, or equivalence within {100 * spec['margin']:g}\,\% of the baseline, "
         r"with a power of 80\,\%. Collapsed: runs that end below twice the chance level. $\pm$ is the sample standard "
         "deviation over seeds.",
         *([MISSING_NOTE] if any(row.get("missing") for row in rows) else []),
         *_reason_notes(spec, shown),
     ]
+
+
+def _pair_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    """Which runs are in no comparison, and which arms scatter more than the intervals say."""
+    named = [f"{_arms_by_dataset(spec, [row])[0]}, seed {row['left_out']}" for row in rows if row["left_out"]]
+    wide = [row for row in rows if _number(row["scatter_p"]) < SCATTER]
+    notes = []
+    if named:
+        notes.append(f"In no comparison, for want of a run of the baseline or of an accuracy: {'; '.join(named)}.")
+    if wide:
+        test, arms = rf"$F$-test, $p<{SCATTER}$", "; ".join(_arms_by_dataset(spec, wide))
+        notes.append(f"Scatter more than all arms together ({test}), so that intervals may be too narrow: {arms}.")
+    return notes
 
 
 def _reason_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
