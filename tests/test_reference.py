@@ -318,7 +318,7 @@ def test_a_reference_of_an_earlier_arithmetic_is_not_compared(kept, results):
     kept["history_sha256"] = "0" * 64
     found = verify(kept, results / "runs")
     assert set(found["verdict"]) == {EARLIER}
-    assert "41 earlier arithmetic: the reference is older than version 0.2.0" in summary(found, "test")
+    assert "41 earlier arithmetic: one side is older than version 0.2.0" in summary(found, "test")
 
 
 def test_runs_that_are_not_there_are_named_at_most_ten(kept, tmp_path):
