@@ -318,7 +318,7 @@ def test_a_reference_of_an_earlier_arithmetic_is_not_compared(kept, results):
     kept["history_sha256"] = "0" * 64
     found = verify(kept, results / "runs")
     assert set(found["verdict"]) == {EARLIER}
-    assert "41 earlier arithmetic: the reference is older than version 0.2.0" in summary(found, "test")
+    assert "41 earlier arithmetic: one side is older than version 0.2.0" in summary(found, "test")
 
 
 def test_runs_that_are_not_there_are_named_at_most_ten(kept, tmp_path):
@@ -428,3 +428,15 @@ def test_tables_are_made_of_the_reference_alone(tmp_path):
     assert "runs.csv: cifar10/0.1/fp32/64/0.001/42: best and final are 99.0 and " in said
     said = project.snakemake("tables", "--config", "reference=true", "scale=paper", ok=False)
     assert "reference is True, and paper/reference/paper/runs.csv is not there" in said
+
+
+@pytest.mark.parametrize("older", ["own", "kept"])
+def test_who_comes_with_older_results_is_told_what_changed(older):
+    versions = {"own": "0.2.0", "kept": "0.2.0", older: "0.1.0"}
+    own, kept = ({**dict.fromkeys(reference.COLUMNS, ""), "qlocaladam": versions[side]} for side in ("own", "kept"))
+    verdict, reason = reference._verdict(own, kept, reference.Spread())
+    assert (verdict, reason) == (EARLIER, f"qlocaladam {versions['own']}, not {versions['kept']}")
+    said = reference.summary(pd.DataFrame([{"run": "a", "verdict": verdict, "reason": reason}]), "quick")
+    assert "What changed in version 0.2.0 (CHANGELOG.md):\n  the paper's arms compute what its released code" in said
+    same = reference.summary(pd.DataFrame([{"run": "a", "verdict": "identical", "reason": ""}]), "quick")
+    assert "What changed" not in same

@@ -68,9 +68,17 @@ MEANINGS = {
     DIFFERS: "best accuracy outside of the seeds' spread",
     UNDECIDED: "other bytes, and no seeds of the reference on these data say how far they spread",
     OTHER: "trained otherwise, so there is nothing to compare",
-    EARLIER: f"the reference is older than version {ARITHMETIC_SINCE}, since which the arms compute otherwise",
+    EARLIER: f"one side is older than version {ARITHMETIC_SINCE}, since which the arms compute otherwise",
     MISSING: "not trained here",
 }
+CHANGED = (
+    "the paper's arms compute what its released code computes: no floor in a client's first step, padded last blocks",
+    "normalised arms have an exact zero and round stochastically",
+    "scales are larger, so that every weight has a gradient: quick at 40x40, small at 48x48 with 30 rounds",
+    "arms are judged over the last third of the rounds by one model of arm and seed, with margins relative to FP32",
+    "the ledger judges over all seeds, a claim with a margin only by what is beyond it, one seed decides nothing",
+)
+"""What those should know who come with older results; CHANGELOG.md has all of it."""
 CONFIDENCE = 0.95
 SHOWN = 10
 """Runs of a verdict that are listed; verify.csv has them all."""
@@ -242,8 +250,8 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
         return MISSING, ""
     if changed := _changes(own, kept, SETTINGS):
         return OTHER, changed
-    if _version(str(kept["qlocaladam"])) < _version(ARITHMETIC_SINCE):
-        return EARLIER, ""
+    if min(_version(str(side["qlocaladam"])) for side in (own, kept)) < _version(ARITHMETIC_SINCE):
+        return EARLIER, _changes(own, kept, ["qlocaladam"])
     if own["history_sha256"] == kept["history_sha256"]:
         return IDENTICAL, ""
     verdict = UNDECIDED
@@ -280,6 +288,8 @@ def summary(verdicts: pd.DataFrame, scale: str, others: int = 0) -> str:
         if listed := [_line(row) for row in groups[name].to_dict("records")]:
             more = [f"and {len(listed) - SHOWN} more"] if len(listed) > SHOWN else []
             lines += [f"{name}:", *(f"  {line}" for line in [*listed[:SHOWN], *more])]
+    if len(groups[EARLIER]) or len(groups[OTHER]):
+        lines += [f"What changed in version {ARITHMETIC_SINCE} (CHANGELOG.md):", *(f"  {change}" for change in CHANGED)]
     if len(groups[DIFFERS]):
         judged = len(groups[DIFFERS]) + len(groups[AGREES])
         lines.append(f"Chance alone may put one in twenty outside: {judged / 20:.1f} of the {judged} judged by spread.")
