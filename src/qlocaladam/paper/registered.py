@@ -30,17 +30,18 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Mapping[str, Path]) -> T
     for _, own in rows.groupby("question", sort=False):
         first = own.iloc[0]
         answer = bold(first["answer"], first["answer"] in (YES, NO))
-        status = "" if first["status"] == "final" else rf" ({escape(first['status'])})"
+        status = "" if first["status"] == "final" else f"({escape(first['status'])})"
+        claims, answered = (_spread(words, len(own)) for words in (_claim(spec, first), [answer, status]))
         cells = [
             [
-                _claim(spec, row) if place == 0 else "",
+                claims[place],
                 escape(spec["labels"]["dataset"][row["dataset"]]),
                 _number(row["difference"], signed) + _ends(row),
                 *(_number(row[f"{name}_difference"], signed) for name in METRICS if name != row["metric"]),
                 _number(row["margin"], "{:.2f}".format) if row["expected"] in ("equivalent", "not_worse") else NONE,
                 _p(row["p"]),
                 f"{row['n']:.0f} of {row['seeds_wanted']}",
-                answer + status if place == 0 else "",
+                answered[place],
             ]
             for place, row in enumerate(own.to_dict("records"))
         ]
@@ -83,10 +84,15 @@ def read(path: Path) -> pd.DataFrame:
     return rows
 
 
-def _claim(spec: Spec, row: Mapping[str, Any]) -> str:
+def _claim(spec: Spec, row: Mapping[str, Any]) -> list[str]:
     arms = spec["labels"]["arm"]
     scaled = "" if row["loss_scale"] == 1 else rf", losses $\times${row['loss_scale']:g}"
-    return rf"{escape(arms[row['arm']])} {EXPECTED[row['expected']]} {escape(arms[row['baseline']])}{scaled}"
+    return [escape(arms[row["arm"]]), f"{EXPECTED[row['expected']]} {escape(arms[row['baseline']])}{scaled}"]
+
+
+def _spread(words: list[str], rows: int) -> list[str]:
+    """Over the first two of a question's rows, which a page is wide enough for, or in its only one."""
+    return [*words, *[""] * (rows - 2)] if rows > 1 else [" ".join(words).strip()]
 
 
 def _number(value: float, form: Any) -> str:
