@@ -119,7 +119,7 @@ def test_a_cancelled_job_goes_on_when_snakemake_is_called_again(node: Slurm, lon
     node.ask("scancel", job)
     said, _ = submitted.process.communicate()
     assert submitted.process.returncode == 1
-    assert "FAILED: training_run cifar10 0.1 q-localadam 64 0.001 42: CANCELLED; its log is " in said
+    assert "FAILED: training_run Digits for CIFAR-10, alpha 0.1, Q-LocalAdam, seed 42: CANCELLED; its log is " in said
     assert "JobState=CANCELLED" in node.ask("scontrol", "show", "job", job)
     assert not (submitted.run / "summary.json").exists()
 
@@ -149,6 +149,6 @@ def test_a_job_over_its_time_limit_is_tried_again_with_more_time(node: Slurm, lo
     until(lambda: node.queue("timelimit") == [["2:00"]], "a second attempt with twice the time")
     said, _ = submitted.process.communicate()
     assert submitted.process.returncode == 0, said
-    assert "FAILED: training_run cifar10 0.1 q-localadam 64 0.001 42: TIMEOUT; its log is " in said
+    assert "FAILED: training_run Digits for CIFAR-10, alpha 0.1, Q-LocalAdam, seed 42: TIMEOUT; its log is " in said
     assert "JobState=TIMEOUT" in node.ask("scontrol", "show", "job", job)
     assert submitted.went_on_to_the_same_bytes()
