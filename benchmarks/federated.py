@@ -27,14 +27,16 @@ from torch import Tensor
 from benchmarks.peers import BATCH, CLIENTS, EPOCHS, LEARNING_RATE, PER_ROUND, SEED, SIZE, WIDTH, bare
 from benchmarks.peers.processes import CannotRun, Command, Usage, run_together
 from benchmarks.report import Progress, Table
-from qlocaladam.datasets import Dataset, prepare
+from qlocaladam.data.dataset import Dataset
+from qlocaladam.data.sources import prepare
+from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import RunSettings, make_model
-from qlocaladam.federated.images import image_sets
 from qlocaladam.federated.partition import partition
+from qlocaladam.federated.rounds import make_model
 from qlocaladam.federated.sampling import sample_clients
 from qlocaladam.federated.server import WeightedAverage, load_state
-from qlocaladam.federated.streams import stream
+from qlocaladam.federated.settings import RunSettings
+from qlocaladam.streams import torch_stream
 
 CLASSES, TEST_IMAGES = 10, 1000
 MANY_CLIENTS = 1000
@@ -145,7 +147,7 @@ class BareRounds:
 
     def train(self, indices: Tensor, total: int, round_: int, client: int) -> None:
         self.model.load_state_dict(self.state)
-        bare.train(self.model, self.data, indices, stream(SEED, "batches", round_, client))
+        bare.train(self.model, self.data, indices, torch_stream(SEED, "batches", round_, client))
         self.clients.append(({name: value.clone() for name, value in self.model.state_dict().items()}, len(indices)))
 
     def close(self) -> None:

@@ -40,26 +40,28 @@ def _memory(arguments: argparse.Namespace) -> None:
 
 
 def _data(arguments: argparse.Namespace) -> None:
-    from qlocaladam import datasets
+    from qlocaladam.data import sources
 
-    made = datasets.prepare(arguments.name, arguments.out, arguments.source)
+    made = sources.prepare(arguments.name, arguments.out, arguments.source)
     samples = f"{len(made.y_train):,} training and {len(made.y_test):,} test {made.samples}"
     samples += f" of {made.classes} {'sections' if made.is_text else 'classes'}"
     print(f"{arguments.out}: {samples}\norigin: {made.origin}\nSHA-256: {made.sha256}")
 
 
 def _partition(arguments: argparse.Namespace) -> None:
-    from qlocaladam import datasets
-    from qlocaladam.federated.partition import client_rows, partition, summary
+    from qlocaladam.data import sources
+    from qlocaladam.data.dataset import training_labels
+    from qlocaladam.federated.partition import partition
+    from qlocaladam.federated.partition_statistics import client_rows, summary
 
     if arguments.labels_of:
-        name, labels = arguments.labels_of, datasets.training_labels(arguments.labels_of)
+        name, labels = arguments.labels_of, training_labels(arguments.labels_of)
     else:
         data = _subset(arguments)
         name, labels = data.name, data.y_train
     part = partition(labels, arguments.clients, arguments.alpha, arguments.seed)
     part.save(arguments.out)
-    names = datasets.class_names(name, int(labels.max()) + 1)
+    names = sources.class_names(name, int(labels.max()) + 1)
     print(f"{'client':>6}{'samples':>9}{'classes':>9}  dominant class")
     for row in client_rows(part, labels)[: arguments.show]:
         dominant = "-" if row.dominant is None else f"{names[row.dominant]} {row.dominant_percent:.1f} %"
@@ -71,20 +73,20 @@ def _partition(arguments: argparse.Namespace) -> None:
 
 
 def _subset(arguments: argparse.Namespace) -> Any:
-    from qlocaladam import datasets
+    from qlocaladam.data.dataset import load, subset
 
-    data = datasets.load(arguments.data)
+    data = load(arguments.data)
     if arguments.train_images is None and arguments.test_images is None:
         return data
-    return datasets.subset(data, arguments.train_images, arguments.test_images)
+    return subset(data, arguments.train_images, arguments.test_images)
 
 
 def _train(arguments: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    from qlocaladam.federated.experiment import run
     from qlocaladam.federated.partition import load_partition
+    from qlocaladam.federated.run import run
 
     settings, partition = _settings(arguments), load_partition(arguments.partition)
     run(settings, _subset(arguments), partition, arguments.out, arguments.checkpoint_every, arguments.overwrite)
@@ -909,7 +911,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         parser.exit(1, f"qlocaladam: {where}{error.strerror or error}{_newest_checkpoint(arguments)}\n")
     except RuntimeError as error:
-        from qlocaladam.datasets import DataUnavailable
+        from qlocaladam.data.dataset import DataUnavailable
 
         if not isinstance(error, DataUnavailable):
             raise

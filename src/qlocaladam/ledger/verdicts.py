@@ -24,6 +24,7 @@ from qlocaladam.analysis.contrasts import (
     seeds_for_difference,
     seeds_for_equivalence,
 )
+from qlocaladam.experiments.runs import collapse_bound
 
 LEVEL = 0.025
 """Of each direction."""
@@ -178,7 +179,7 @@ def _within(found: Compared) -> Judgement:
 
 def _collapsed(samples: Sequence[Sample], residuals: Residuals, chance: float) -> Judgement:
     """All runs end below twice the accuracy of guessing, and so far that it is no chance; or all so far above."""
-    values, bound = list(samples[0].values.values()), 2 * chance
+    values, bound = list(samples[0].values.values()), collapse_bound(chance)
     if len(values) < 2:
         return Judgement(None, ONE_SEED)
     lost = sum(value < bound for value in values)
