@@ -2,28 +2,13 @@
 
 import pytest
 import torch
+from published_memory import PUBLISHED
 
 from qlocaladam import ARMS, QLocalAdam, optimizer_bytes, state_codecs
 from qlocaladam.memory import state_bytes
 from qlocaladam.models import PAPER_MODELS, ResNet18
 
 # Tables main, c10-het, c100-het, component_ablation and blocksize_ablation, in MB of 10^6 bytes.
-PUBLISHED = {
-    ("cifar10", "fp32", 64): "50.35",
-    ("cifar10", "q-localadam", 64): "14.95",
-    ("cifar10", "naive-int8", 64): "14.95",
-    ("cifar10", "momentum-only", 64): "32.65",
-    ("cifar10", "variance-only", 64): "32.65",
-    ("cifar10", "q-localadam", 32): "17.31",
-    ("cifar10", "q-localadam", 128): "13.77",
-    ("cifar100", "fp32", 64): "89.82",
-    ("cifar100", "q-localadam", 64): "26.67",
-    ("cifar100", "naive-int8", 64): "26.67",
-    ("cifar100", "momentum-only", 64): "58.24",
-    ("cifar100", "variance-only", 64): "58.24",
-    ("cifar100", "q-localadam", 32): "30.88",
-    ("cifar100", "q-localadam", 128): "24.56",
-}
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import yaml
+from analysis_files import CONTRASTS
 from docutils.core import publish_parts
 from jinja2 import Environment, StrictUndefined
 from projects import ROOT, TEST
-from test_registered import LABELS as ALL_LABELS
-from test_registered import answered
-from test_tables import CONTRASTS
+from registered_runs import LABELS as ALL_LABELS
+from registered_runs import answered
 
 from qlocaladam.ledger import claims
 from qlocaladam.ledger.claims import COLUMNS, NOT_COMPARABLE

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from published_memory import PUBLISHED
 from scipy import stats
-from test_memory import PUBLISHED
 
 from qlocaladam.analysis import footprint, heterogeneity, participation, precision, significance
 from qlocaladam.codecs import LogCodec

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from test_figures import Runs
+from simulated_runs import Runs
 
 from qlocaladam.analysis import contrasts as module
 from qlocaladam.analysis.contrasts import Contrast, compare, contrasts, differences, seeds_needed

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from registered_runs import CONFIG, LABELS, QUESTIONS, REGISTRATION, SEEDS, answered, simulated
 
 from qlocaladam.analysis import registered as module
 from qlocaladam.analysis.registered import answers, load
@@ -20,10 +21,6 @@ from qlocaladam.results import forest
 from qlocaladam.results import registered as shown
 
 ROOT = Path(__file__).parents[3]
-REGISTRATION = yaml.safe_load((ROOT / "paper/registered.yaml").read_text())
-CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
-QUESTIONS = [question["name"] for question in REGISTRATION["questions"]]
-SEEDS = tuple(REGISTRATION["seeds"])
 
 
 @pytest.fixture
@@ -54,38 +51,6 @@ def test_registered_seeds_are_used_for_nothing_else(registered, runs):
 
 # Simulated runs: arms of loss scale 1, then of 1e-4, and how far each is from FP32, which is at 60 %.
 
-EXPECTED = {
-    (1.0, "fp32"): 0.0,
-    (1.0, "fp32-floor"): 0.0,
-    (1.0, "no-floor"): -50.0,
-    (1.0, "normalised"): 0.2,
-    (1.0, "normalised-4bit"): -0.2,
-    (1.0, "q-localadam"): 0.1,
-    (0.0001, "fp32"): 0.0,
-    (0.0001, "normalised"): 0.0,
-    (0.0001, "q-localadam"): -12.0,
-}
-"""As everybody thinks; only that the method is not above FP32."""
-NOISE = 0.4
-
-
-def simulated(shifts: dict[tuple[float, str], float] | None = None, seeds=SEEDS, **changed: Any) -> pd.DataFrame:
-    """Runs of both data sets with shifts as expected, but for these; None stands for no runs at all."""
-    random, rows = np.random.default_rng(19), []
-    for dataset, seed in itertools.product(REGISTRATION["datasets"], seeds):
-        of_seed = random.normal(0, 2)
-        for (scale, arm), shift in {**EXPECTED, **(shifts or {})}.items():
-            value = 60 + of_seed + random.normal(0, NOISE)
-            if shift is None:
-                continue
-            rows.append(
-                {"dataset": dataset, "arm": arm, "loss_scale": scale, "seed": seed, "last_third": value + shift}
-            )
-    frame = pd.DataFrame(rows)
-    others = dict.fromkeys(("best", "final", "mean"), frame["last_third"] + 1)
-    usual = {"alpha": "0.1", "block_size": 64, "lr": 0.001, "clients": 10, "clients_per_round": 5, "states": "reset"}
-    return frame.assign(**others, **usual, classes=10, diverged=False, **changed)
-
 
 def said(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Answer and status of each question, which are the same in all of its rows."""
@@ -94,13 +59,6 @@ def said(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
         assert len(own[["answer", "status"]].drop_duplicates()) == 1
     first = table.drop_duplicates("question").set_index("question")
     return dict(zip(first.index, first[["answer", "status"]].itertuples(index=False, name=None), strict=True))
-
-
-def answered(path: Path) -> Path:
-    """Answers of all four kinds in a file, as the analysis writes them."""
-    shifts = {(1.0, "normalised"): -4.0, (0.0001, "normalised"): None}
-    answers(REGISTRATION, simulated(shifts), "small").to_csv(path, index=False)
-    return path
 
 
 def test_answers_are_as_expected_where_the_runs_are():
@@ -381,10 +339,6 @@ def test_the_command_answers_without_runs_and_refuses_in_one_line(written, tmp_p
 
 # As they are shown.
 
-LABELS = {
-    "dataset": {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"},
-    "arm": {name: entry["label"] for name, entry in CONFIG["arms"].items()},
-}
 SPEC = {"kind": "registered", "name": "registered", "caption": "Answers", "scale": "small", "labels": LABELS}
 
 

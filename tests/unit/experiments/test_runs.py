@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_figures import Runs
-from test_figures import spec as figure_spec
-from test_tables import MEMORY
+from analysis_files import MEMORY
+from command_line import refused
+from simulated_runs import Runs
 
 from qlocaladam.cli import main
 from qlocaladam.experiments.grid import GRID, place, run_name, short_name
@@ -199,7 +199,9 @@ def test_the_table_command_writes_the_same_bytes_twice(runs, memory, tmp_path):
 def test_the_figure_command_writes_the_same_bytes_twice(runs, tmp_path):
     found = runs({"accuracy": [10.0, 20.0]}, {"accuracy": [15.0, 18.0], "arm": "q-localadam"})
     panels = [{"experiments": ["main"], "hue": "arm"}]
-    entry = json.dumps(figure_spec("convergence", panels=panels))
+    labels = {"dataset": {"cifar10": "Digits"}, "arm": {"fp32": "FP32", "q-localadam": "Q-LocalAdam"}}
+    shown = {"kind": "convergence", "name": "shown", "scale": "test", "labels": labels, "stands_for": labels["dataset"]}
+    entry = json.dumps({**shown, "panels": panels})
     for folder in ("once", "again"):
         out = [f"--{kind}={tmp_path / folder / f'f.{kind}'}" for kind in ("pdf", "png")]
         assert main(["figure", "--spec", entry, "--panel", *found["folder"], *out]) == 0
@@ -207,16 +209,6 @@ def test_the_figure_command_writes_the_same_bytes_twice(runs, tmp_path):
         made = (tmp_path / "once" / name).read_bytes()
         assert made.startswith(first)
         assert made == (tmp_path / "again" / name).read_bytes()
-
-
-def refused(capsys, arguments: list[str]) -> str:
-    """What a command ends with: one line, below the usage where the command line itself is wrong."""
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
-    *usage, said = capsys.readouterr().err.splitlines()
-    assert not usage or usage[0].startswith("usage: ")
-    return said
 
 
 def test_mistakes_are_said_in_one_line(runs, memory, tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Whole runs: the same bytes however they are made, and an answer for whatever goes wrong."""
 
-import csv
 import dataclasses
 import json
 import os
@@ -13,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from training_runs import SAME, results, rows, stop_after
 
 import qlocaladam
 from qlocaladam import ARMS
@@ -25,7 +25,6 @@ from qlocaladam.federated.run import kernel_name, run
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.kernels import fused
 
-SAME = ("history.csv", "summary.json", "settings.json")
 TINY = RunSettings(rounds=3, width=4, image_size=32, batch_size=16, flip=False, epochs=1)
 
 
@@ -44,15 +43,6 @@ def small(digits):
 @pytest.fixture(scope="module")
 def parts(small):
     return partition(small.y_train, 10, 0.5, 42)
-
-
-def results(folder):
-    return {name: (folder / name).read_bytes() for name in SAME}
-
-
-def rows(folder):
-    with (folder / "history.csv").open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_run_leaves_what_it_should(small, parts, tmp_path):
@@ -183,20 +173,6 @@ def test_a_run_is_not_resumed_with_another_number_of_threads(small, parts, tmp_p
     run(TINY, small, parts, tmp_path)
     assert "made with other settings" in (tmp_path / "run.log").read_text()
     assert json.loads((tmp_path / "settings.json").read_text())["versions"]["threads"] == torch.get_num_threads()
-
-
-def stop_after(rounds, monkeypatch):
-    """Let a run be cut off once so many rounds are saved."""
-    original, count = checkpoint.save, 0
-
-    def save(path, content):
-        nonlocal count
-        original(path, content)
-        count += 1
-        if count == rounds:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(checkpoint, "save", save)
 
 
 @pytest.mark.parametrize("damage", ["none", "truncated", "flipped", "empty", "gone", "both", "foreign"])

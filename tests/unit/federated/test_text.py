@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from test_run import results, rows, stop_after
 from torch import nn
+from training_runs import results, rows, stop_after
 
 from qlocaladam import ARMS
 from qlocaladam.cli import main

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from test_figures import Runs
+from simulated_runs import Runs
 
 from qlocaladam.cli import main
 from qlocaladam.ledger import claims

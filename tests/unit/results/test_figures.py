@@ -23,13 +23,13 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 from matplotlib.text import Text
-from test_registered import answered
+from registered_runs import answered
+from simulated_runs import Runs
 
 from qlocaladam.analysis.client_memory import client_memory
 from qlocaladam.analysis.contrasts import compare, differences
-from qlocaladam.experiments.grid import AS_IN_THE_PAPER, AXES_OF_TRAINING, run_name, typed
-from qlocaladam.experiments.runs import METRICS, read_runs
-from qlocaladam.federated import record
+from qlocaladam.experiments.grid import AS_IN_THE_PAPER
+from qlocaladam.experiments.runs import METRICS
 from qlocaladam.results import figures
 from qlocaladam.results.style import COLUMN, PAGE, arm_colours, ordered_colours, theme
 
@@ -56,36 +56,6 @@ ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 def spec(kind: str, **entry: Any) -> dict[str, Any]:
     papers = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
     return {"kind": kind, "name": "shown", "scale": "test", "labels": LABELS, "stands_for": papers, **entry}
-
-
-class Runs:
-    """Folders of training runs with the accuracies one asks for."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def __call__(self, *wanted: dict[str, Any]) -> pd.DataFrame:
-        return read_runs([self._write(**one) for one in wanted])
-
-    def _write(self, accuracy: list[float], diverged: bool = False, classes: int = 10, **at: Any) -> Path:
-        at = {"dataset": "cifar10", "alpha": "0.1", "arm": "fp32", "block_size": 64, "lr": 0.001, "seed": 42, **at}
-        folder = self.root / run_name(at)
-        folder.mkdir(parents=True)
-        rounds = [[i, value, 1.0, 1.0, 100, "0 3", 2] for i, value in enumerate(accuracy, 1)]
-        names = ("epochs", "batch_size", "width", "image_size")
-        settings = {name: typed(at)[name] for name in ("arm", "seed", "lr", *AXES_OF_TRAINING)}
-        made = {
-            "settings": {**settings, **dict.fromkeys(names, 20), "rounds": len(accuracy)},
-            "dataset": {"name": "digits", "classes": classes, "training_images": 100, "test_images": 50},
-            "partition": {"clients": 10, "alpha": at["alpha"]},
-        }
-        measured = {
-            "parameters": 1000,
-            "diverged": {"round": len(accuracy), "client": 0} if diverged else None,
-            "optimizer_bytes": {"held": 1, "published": 1},
-        }
-        record.write(folder, made, rounds, [[i, 1.0, 1.0] for i in range(len(rounds))], measured)
-        return folder
 
 
 @pytest.fixture

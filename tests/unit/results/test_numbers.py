@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_figures import Runs
-from test_registered import answered
-from test_runs import refused
-from test_tables import CONTRASTS
+from analysis_files import CONTRASTS
+from command_line import refused
+from registered_runs import answered
+from simulated_runs import Runs
 
 from qlocaladam.cli import main
 from qlocaladam.results.numbers import Number, as_json, as_latex, collect, p_value, truncated, whole
