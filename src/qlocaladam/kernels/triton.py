@@ -75,7 +75,7 @@ def _ordered(bits):
 
 @triton.jit
 def _mix(x):
-    """As `mix` of keys.py."""
+    """As `mix` of streams.py."""
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
     return x ^ (x >> 16)
@@ -83,7 +83,7 @@ def _mix(x):
 
 @triton.jit
 def _key(seed, step, number, use):
-    """As `stream_key` of keys.py."""
+    """As `stream_key` of streams.py."""
     key = _mix(seed.to(tl.uint32) ^ 0x9E3779B9)
     key = _mix((key + 0x9E3779B9) ^ step.to(tl.uint32))
     key = _mix((key + 0x9E3779B9) ^ number.to(tl.uint32))
