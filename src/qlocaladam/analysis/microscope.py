@@ -50,8 +50,8 @@ def analyse(
     for name, entry in arms.items():
         of_arm = replace(settings, arm="fp32", optimizer=options_of(name, entry))
         model = make_model(of_arm, dataset.outputs, device)
-        found = follow(model, data, indices, of_arm.local_training(), steps=steps, client=client)
-        by_step += [{"arm": name, **step._asdict()} for step in found]
+        taken = follow(model, data, indices, of_arm.local_training(), steps=steps, client=client)
+        by_step += [{"arm": name, **step._asdict()} for step in taken]
     table = pd.DataFrame(by_step, columns=BY_STEP)
     plain = replace(settings, arm="fp32", optimizer={})
     return (
