@@ -291,28 +291,33 @@ def _claims(arguments: argparse.Namespace) -> None:
 
 
 def _page(arguments: argparse.Namespace) -> None:
-    from qlocaladam.report import page
-
-    _write_text(arguments.out, arguments.page(page, arguments))
+    _write_text(arguments.out, arguments.page(arguments))
 
 
-def _page_of_table(page: Any, arguments: argparse.Namespace) -> Any:
-    return page.table_html(arguments.spec, arguments.table)
+def _page_of_table(arguments: argparse.Namespace) -> Any:
+    from qlocaladam.report import html
+
+    return html.table_page(arguments.spec, arguments.table)
 
 
-def _page_of_ledger(page: Any, arguments: argparse.Namespace) -> Any:
-    return page.ledger_html(page.read_claims(arguments.claims), arguments.scale)
+def _page_of_ledger(arguments: argparse.Namespace) -> Any:
+    from qlocaladam.report import html
+    from qlocaladam.report.page import read_claims
+
+    return html.ledger_page(read_claims(arguments.claims), arguments.scale)
 
 
-def _page_of_released(page: Any, arguments: argparse.Namespace) -> Any:
+def _page_of_released(arguments: argparse.Namespace) -> Any:
     from qlocaladam.results import released
 
     return released.markdown(arguments.source, arguments.labels)
 
 
-def _page_of_results(page: Any, arguments: argparse.Namespace) -> Any:
+def _page_of_results(arguments: argparse.Namespace) -> Any:
+    from qlocaladam.report import markdown
+
     shown = ({path.stem: path for path in paths} for paths in (arguments.tables, arguments.figures))
-    return page.results_markdown(arguments.spec, *shown, arguments.numbers, arguments.claims, arguments.out.parent)
+    return markdown.results_page(arguments.spec, *shown, arguments.numbers, arguments.claims, arguments.out.parent)
 
 
 def _reference(arguments: argparse.Namespace) -> None:
@@ -361,7 +366,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.csv:
         _write_text(arguments.csv, _csv(findings))
     if arguments.html:
-        _write_text(arguments.html, check.html(findings, layout))
+        _write_text(arguments.html, check.as_html(findings, layout))
     if len(check.failed(findings)) and not arguments.record:
         raise SystemExit(1)
 

@@ -5,6 +5,7 @@ rule pages:
     input:
         f"{RESULTS}/claims.html",
         f"{RESULTS}/RESULTS.md",
+        f"{RESULTS}/REPRODUCIBILITY.md",
         expand(f"{RESULTS}/tables/{{table}}.html", table=TABLES),
 
 
@@ -113,3 +114,58 @@ rule results_page:
     shell:
         "python -m qlocaladam page results --spec {params.spec:q} --tables {input.tables:q} --figures {input.figures:q} "
         "--numbers {input.numbers:q} --claims {input.claims:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule reproducibility_page:
+    input:
+        template=project_file("workflow/report/reproducibility.md"),
+        registered=project_file("paper/registered.yaml"),
+        numbers=f"{RESULTS}/numbers.json",
+        claims=f"{RESULTS}/claims.csv",
+        tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=LAYOUT.asking),
+        code=code("report/template"),
+    output:
+        f"{RESULTS}/REPRODUCIBILITY.md",
+    log:
+        f"{RESULTS}/logs/pages/REPRODUCIBILITY.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/pages/REPRODUCIBILITY.tsv"
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        spec=lambda wildcards: LAYOUT.reproducibility_spec(),
+    script:
+        "../scripts/reproducibility.py"
+
+
+# Kept in git. `snakemake RESULTS.md` writes it from the results that are kept there, too; it trains nothing.
+rule kept_results_page:
+    input:
+        template=project_file("paper/RESULTS.template.md"),
+        registered=project_file("paper/registered.yaml"),
+        kept=sorted(map(str, Path("paper/reference").glob("*/**/*.csv"))),
+        pictures=sorted(map(str, Path("docs/images").glob("*/*.png"))),
+        code=code("report/template"),
+    output:
+        "RESULTS.md",
+    log:
+        f"{RESULTS}/logs/pages/kept_results.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/pages/kept_results.tsv"
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=5,
+    params:
+        reference="paper/reference",
+        labels={scale: LAYOUT.labels(scale) for scale in config["scales"]},
+    script:
+        "../scripts/kept_results.py"

@@ -35,7 +35,8 @@ from qlocaladam.federated.settings import RunSettings
 from qlocaladam.ledger import claims
 from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
-from qlocaladam.report import page
+from qlocaladam.report import html, markdown, template
+from qlocaladam.report.page import read_claims
 from qlocaladam.results import figures, numbers, tables
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
 
@@ -208,7 +209,8 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     yield "numbers", [f"{layout.results}/numbers.json", f"{layout.latex}/numbers.tex"], partial(_numbers, layout)
     tex = [f"{layout.latex}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
     yield "claims", [f"{layout.results}/claims.csv", *tex], partial(_claims, layout)
-    yield "page", [f"{layout.results}/claims.html", f"{layout.results}/RESULTS.md"], partial(_pages, layout)
+    pages = [f"{layout.results}/{name}" for name in ("claims.html", "RESULTS.md", "REPRODUCIBILITY.md")]
+    yield "page", pages, partial(_pages, layout)
 
 
 def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> Iterator[Finding]:
@@ -347,7 +349,7 @@ def _table(layout: Layout, name: str) -> Texts:
 
 def _table_page(layout: Layout, name: str) -> Texts:
     path = f"{layout.results}/tables/{name}"
-    return {f"{path}.html": page.table_html(layout.page_spec(name), Path(f"{path}.csv"))}
+    return {f"{path}.html": html.table_page(layout.page_spec(name), Path(f"{path}.csv"))}
 
 
 def _figure(layout: Layout, name: str) -> Texts:
@@ -383,9 +385,14 @@ def _pages(layout: Layout) -> Texts:
     )
     numbers_file = Path(f"{layout.results}/numbers.json")
     return {
-        f"{layout.results}/claims.html": page.ledger_html(page.read_claims(ledger), layout.scale),
-        f"{layout.results}/RESULTS.md": page.results_markdown(
+        f"{layout.results}/claims.html": html.ledger_page(read_claims(ledger), layout.scale),
+        f"{layout.results}/RESULTS.md": markdown.results_page(
             layout.results_spec(), *shown, numbers_file, ledger, Path(layout.results)
+        ),
+        f"{layout.results}/REPRODUCIBILITY.md": template.reproducibility(
+            Path(project_file("workflow/report/reproducibility.md")),
+            Path(layout.results),
+            **layout.reproducibility_spec(),
         ),
     }
 
@@ -427,14 +434,14 @@ def made_with(layout: Layout) -> Iterable[str]:
     yield from (f"{count} runs made with {name}" for name, count in found.items())
 
 
-def html(findings: pd.DataFrame, layout: Layout) -> str:
+def as_html(findings: pd.DataFrame, layout: Layout) -> str:
     """The same as a page of the report; what is wrong comes first."""
     order = {verdict: place for place, verdict in enumerate((*FAILED, UNKNOWN, SOUND))}
     rows = findings.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     heads = {"kind": "Kind", "file": "File", "verdict": "Verdict", "reason": "Reason"}
-    return page.plain_page(
+    return html.page(
         f"Check of the results, scale {layout.scale}",
         f"<p>{escape(outcome(findings))}.</p>",
         *(f"<p>{escape(line)}.</p>" for line in made_with(layout)),
-        page.html_table(rows.rename(columns=heads)),
+        html.table(rows.rename(columns=heads), "Files"),
     )

@@ -296,8 +296,9 @@ class Layout:
 
     # Tables, figures and numbers: what each is told, and the files that it is made of.
 
-    def labels(self) -> dict[str, dict[str, str]]:
-        parts = {"dataset": self.size["datasets"], "arm": self.config["arms"]}
+    def labels(self, scale: str = "") -> dict[str, dict[str, str]]:
+        """At this scale, or at another."""
+        parts = {"dataset": self.config["scales"][scale or self.scale]["datasets"], "arm": self.config["arms"]}
         return {part: {name: entry["label"] for name, entry in entries.items()} for part, entries in parts.items()}
 
     def stands_for(self) -> dict[str, str]:
@@ -321,8 +322,11 @@ class Layout:
         return {**self.tables[name], "name": name, **self.names(), **self._asked(self.table_rows(name))}
 
     def figure_spec(self, name: str) -> dict[str, Any]:
-        rows = pd.concat([self.runs[:0], *self.panel_rows(name)])
+        rows = self._figure_rows(name)
         return {**self.figures[name], "name": name, **self.names(), **self._asked(rows)}
+
+    def _figure_rows(self, name: str) -> pd.DataFrame:
+        return pd.concat([self.runs[:0], *self.panel_rows(name)])
 
     def _asked(self, rows: pd.DataFrame) -> dict[str, Any]:
         """What is asked of the runs, and where some are absent, which there would be."""
@@ -330,10 +334,31 @@ class Layout:
         return {"asked": self.asked(rows), **gaps} if len(rows) else {}
 
     def page_spec(self, table: str) -> dict[str, Any]:
-        return {**self.tables[table], "name": table, **self.names()}
+        return {**self.tables[table], "name": table, **self.names(), "made": self.made("table", table)}
+
+    def made(self, rule: str, name: str) -> dict[str, Any]:
+        """What a table or a figure comes from: the rule, its code, the runs and the files that it reads."""
+        of_rule = {"table": (self.table_files, self.table_rows), "figure": (self.figure_files, self._figure_rows)}
+        files, rows = of_rule[rule]
+        return {
+            "rule": rule,
+            "rulefile": project_file(f"workflow/rules/{rule}s.smk"),
+            "code": project_file(f"src/qlocaladam/results/{rule}s.py"),
+            "runs": self.folders(self.available(rows(name))) if len(rows(name)) else [],
+            "files": list(files(name).values()),
+        }
 
     def results_spec(self) -> dict[str, Any]:
         return {**self.names(), "tables": self.tables, "figures": self.figures}
+
+    def reproducibility_spec(self) -> dict[str, Any]:
+        registered = Path(project_file("paper/registered.yaml"))
+        return {
+            "scale": self.scale,
+            "labels": self.labels(),
+            "registered": registered,
+            "table": "".join(self.asking[:1]),
+        }
 
     def sized_arms(self) -> dict[str, Any]:
         """What the memory of an arm depends on, and nothing else of it."""
