@@ -209,6 +209,11 @@ def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") 
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds_needed": "Int64"})
 
 
+def files(runs: pd.DataFrame, margin: float, baseline: str) -> dict[str, pd.DataFrame]:
+    """Both, by the names of their files."""
+    return {"contrasts.csv": compare(runs, margin, baseline), "differences.csv": differences(runs, baseline)}
+
+
 def _described(runs: pd.DataFrame, metric: str) -> dict[str, Any]:
     values = runs[metric]
     return {

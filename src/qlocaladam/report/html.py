@@ -62,6 +62,11 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
+def _file(path: str, folder: Path) -> str:
+    """A link from a page in `folder` to a file, which has no place inside a report: there it is a name."""
+    return f'<a class="file" href="{escape(os.path.relpath(path, folder))}">{escape(path)}</a>'
+
+
 def _boxed(table: str, label: str) -> str:
     """A table that scrolls by itself where the window is narrower, by mouse, finger and arrow keys."""
     return f'<div class="box" tabindex="0" role="region" aria-label="{escape(label)}">\n{table}\n</div>'
@@ -94,21 +99,17 @@ def table_page(spec: Spec, path: Path) -> str:
 
 def _made(made: Mapping[str, Any], folder: Path) -> str:
     """The rule, the code and the runs that a result was made by, as links from a page in `folder`."""
-
-    def link(path: str) -> str:
-        return f'<a class="file" href="{escape(os.path.relpath(path, folder))}">{escape(path)}</a>'
-
-    rule = f"Made by the rule <b>{escape(made['rule'])}</b>, {link(made['rulefile'])}, with {link(made['code'])}"
-    sources = [*made["runs"], *made["files"]]
-    listed = "".join(f"<li>{link(path)}</li>" for path in sources)
-    return f"<p>{rule}, from:</p>\n<details><summary>{_counted(made)}</summary><ul>{listed}</ul></details>"
+    rule, code = (_file(made[name], folder) for name in ("rulefile", "code"))
+    listed = "".join(f"<li>{_file(path, folder)}</li>" for path in (*made["runs"], *made["files"]))
+    text = f"Made by the rule <b>{escape(made['rule'])}</b>, {rule}, with {code}, from:"
+    return f"<p>{text}</p>\n<details><summary>{_counted(made)}</summary><ul>{listed}</ul></details>"
 
 
 # The ledger of claims.
 
 
-def ledger_page(claims: pd.DataFrame, scale: str) -> str:
-    """The ledger as a page: counts by verdict and kind, then every claim, with filters by both and a search."""
+def ledger_page(claims: pd.DataFrame, scale: str, folder: Path) -> str:
+    """The ledger as a page in `folder`: counts by verdict and kind, then every claim, with filters by both and a search."""
     counted = counts(claims)
     return page(
         f"Ledger of claims, scale {scale}",
@@ -120,12 +121,12 @@ def ledger_page(claims: pd.DataFrame, scale: str) -> str:
         _choice("kind", counted.columns[:-1]),
         '<label>Search <input name="search" type="search"></label><output name="shown"></output>',
         "</form>",
-        _boxed("\n".join(['<table id="claims">', *_claims(claims), "</table>"]), "Claims"),
+        _boxed("\n".join(['<table id="claims">', *_claims(claims, folder), "</table>"]), "Claims"),
         assets=["ledger"],
     )
 
 
-def _claims(claims: pd.DataFrame) -> Iterable[str]:
+def _claims(claims: pd.DataFrame, folder: Path) -> Iterable[str]:
     """A head of buttons that sort, and every claim."""
     kinds = {
         **dict.fromkeys(("Verdict", "Kind", "Claim"), ""),
@@ -133,7 +134,11 @@ def _claims(claims: pd.DataFrame) -> Iterable[str]:
     }
     heads = [f'<th{kind}><button type="button">{head}</button></th>' for head, kind in {**kinds, "Reason": ""}.items()]
     yield f"<thead><tr>{''.join(heads)}</tr></thead>"
-    yield from ["<tbody>", *map(_claim, claims.replace(NONE, "").to_dict("records")), "</tbody>"]
+    yield from [
+        "<tbody>",
+        *(_claim(claim, folder) for claim in claims.replace(NONE, "").to_dict("records")),
+        "</tbody>",
+    ]
 
 
 def _tone(verdict: str) -> str:
@@ -161,10 +166,9 @@ def _count(verdict: str, kind: str, count: int) -> str:
     return f'<td class="number"><a href="#{escape(urlencode(chosen))}">{count}</a></td>' if count else "<td></td>"
 
 
-def _claim(claim: Row) -> str:
+def _claim(claim: Row, folder: Path) -> str:
     verdict, kind = claim["verdict"], claim["kind"]
-    files = filter(None, claim["file"].split(", "))
-    links = ", ".join(f'<a class="file" href="../../{escape(file)}">{escape(file)}</a>' for file in files)
+    links = ", ".join(_file(path, folder) for path in filter(None, claim["file"].split(", ")))
     cells = [
         f'<td class="verdict {_tone(verdict)}">{escape(verdict)}</td>',
         f"<td>{escape(kind)}</td>",
@@ -237,7 +241,7 @@ def _figure(layout: Layout, name: str, path: Path) -> str:
 
 def _answer(layout: Layout) -> str:
     """What holds, what fails, what is open, and what was tested."""
-    path = Path(layout.results, "claims.csv")
+    path = Path(layout.together, "claims.csv")
     if not path.exists():
         return "<h2>The ledger</h2><p>The ledger of claims has not been made.</p>"
     claims = read_claims(path)

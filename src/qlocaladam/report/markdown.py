@@ -29,6 +29,7 @@ from qlocaladam.report.page import (
     shortened,
 )
 from qlocaladam.results.latex import NONE
+from qlocaladam.results.layout import EXACT
 
 
 def results_page(
@@ -146,13 +147,14 @@ def _figures_part(spec: Spec, figures: Mapping[str, Path], folder: Path) -> Iter
 
 def _files_part(spec: Spec, tables: Mapping[str, Path], folder: Path) -> Iterator[str]:
     yield "## Where everything else is"
+    results = Path(spec["results"])
     yield "\n".join(
         [
             *(f"- [{path.name}]({_link(path, folder)}): {_caption(spec, name)}" for name, path in tables.items()),
             "- every number with the file it came from: [numbers.json](numbers.json)",
             "- every claim with its verdict: [claims.csv](claims.csv), or in a browser [claims.html](claims.html)",
-            "- each training run with its history, settings and times: [runs](runs)",
-            "- what needs no training: [exact](../exact)",
+            f"- each training run with its history, settings and times: [runs]({_link(results / 'runs', folder)})",
+            f"- what needs no training: [exact]({_link(Path(EXACT), folder)})",
             "- all of this as one page for a browser: `snakemake --report report.html`",
         ]
     )

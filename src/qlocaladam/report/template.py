@@ -30,10 +30,11 @@ PREFERRED = {"statistic": "best", "metric": "last_third", "layer": "all", "step"
 
 
 class Results:
-    """Results of a scale, one's own or those kept in paper/reference: runs.csv, claims.csv, tables/*.csv."""
+    """Results of a scale, one's own or those kept in paper/reference: runs.csv, claims.csv, tables/*.csv. The ledger may
+    have a folder of its own."""
 
-    def __init__(self, folder: Path, labels: Labels) -> None:
-        self.folder, self.scale, self.labels = folder, folder.name, labels
+    def __init__(self, folder: Path, labels: Labels, ledger: Path | None = None) -> None:
+        self.folder, self.scale, self.labels, self.ledger = folder, folder.name, labels, ledger or folder
 
     def has(self, table: str) -> bool:
         return (self.folder / f"tables/{table}.csv").exists()
@@ -84,7 +85,7 @@ class Results:
 
     def count(self, *verdicts: str, kind: str = "") -> str:
         """How many entries of the ledger have one of these verdicts, or any."""
-        claims = pd.read_csv(self.folder / "claims.csv", dtype=str, keep_default_na=False)
+        claims = pd.read_csv(self.ledger / "claims.csv", dtype=str, keep_default_na=False)
         chosen = claims["verdict"].isin(verdicts or set(claims["verdict"])) & claims["kind"].str.contains(kind)
         return f"{chosen.sum():,}"
 
@@ -170,17 +171,19 @@ def picture(path: str, title: str) -> str:
     return f"![{title}]({path})\n" if Path(path).exists() else ""
 
 
-def reproducibility(template: Path, folder: Path, scale: str, labels: Labels, registered: Path, table: str) -> str:
-    """The reproducibility summary of the results in a folder; `table` has the answers to the registered questions."""
-    results = Results(folder, labels)
+def reproducibility(
+    folder: Path, template: str, registered: str, results: str, scale: str, labels: Labels, answers: str
+) -> str:
+    """The reproducibility summary of a scale, from numbers.json and claims.csv in a folder and the tables in `results`,
+    of which `answers` has those to the registered questions."""
+    known = Results(Path(results), labels, folder)
     said = {name: number["text"] for name, number in json.loads((folder / "numbers.json").read_text()).items()}
-    asked = registration(registered)
     return render(
-        template,
+        Path(template),
         scale=scale,
-        results=results,
+        results=known,
         number=said.__getitem__,
         answer=answer(read_claims(folder / "claims.csv")),
-        questions=results.questions(asked, table),
+        questions=known.questions(registration(registered), answers),
         datasets=[name for name in labels["dataset"] if f"setting/{name}/rounds" in said],
     )

@@ -85,6 +85,12 @@ class Layout:
             f"figures/{folder}",
             f"paper/generated/{folder}",
         )
+        groups = "-".join(group for group in grid.GROUPS if config[group])
+        self.together, self.latex_together = (
+            f"{path}/with-{groups}" if groups else path for path in (self.results, self.latex)
+        )
+        """Of what is made of all runs together: the numbers, the ledger, the document. Groups have folders of their own,
+        so that none of the files that are there without them changes."""
         self.grid = grid.expand(config)
         self.runs = grid.unique(self.grid)
         places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
@@ -211,8 +217,10 @@ class Layout:
     # Analyses of clients and models, which train a little themselves.
 
     def shown(self, analysis: str, axis: str = "dataset") -> list[str]:
-        """The data sets, or the arms, of which tables and figures show such an analysis."""
-        entries = [*self.tables.values(), *self.figures.values()]
+        """The data sets of which tables and figures show such an analysis; or the arms, also those of groups that are
+        off, so that the files of an analysis do not depend on groups."""
+        parts = (self.tables, self.figures) if axis == "dataset" else (self.config["tables"], self.config["figures"])
+        entries = [entry for part in parts for entry in part.values()]
         wheres = [entry["where"] for entry in entries if SHOWN_ANALYSIS.get(entry["kind"]) == analysis]
         return sorted({value for where in wheres for value in as_list(where[axis])})
 
@@ -244,7 +252,7 @@ class Layout:
         if analysis == "model_size":
             size = {**MODEL_SIZES, **own}
             images = self.size["datasets"][dataset].get("train_images")
-            return {"train_images": images, "widths": ",".join(map(str, size["widths"])), "steps": size["steps"]}
+            return {"train_images": images, "widths": size["widths"], "steps": size["steps"]}
         from qlocaladam.models import PAPER_MODELS  # takes seconds to import, which few configurations need
 
         width = PAPER_MODELS.get(dataset, {}).get("width", DEFAULTS["width"])
@@ -285,7 +293,7 @@ class Layout:
         data = {"name": self.data_of(dataset), **known}
         if analysis == "model_size":
             count = {name: facts[name] for name in ("training_images",) if name in facts}
-            sizes = {"widths": [int(width) for width in size["widths"].split(",")], "steps": size["steps"]}
+            sizes = {name: size[name] for name in ("widths", "steps")}
             return {**common, "settings": settings, "dataset": {**data, **count}, **sizes}
         settings |= {name: size[name] for name in ("width", "image_size")}
         return {**common, "settings": settings, "dataset": data, "most_steps": size.get("steps")}
@@ -349,15 +357,16 @@ class Layout:
         }
 
     def results_spec(self) -> dict[str, Any]:
-        return {**self.names(), "tables": self.tables, "figures": self.figures}
+        return {**self.names(), "tables": self.tables, "figures": self.figures, "results": self.results}
 
     def reproducibility_spec(self) -> dict[str, Any]:
-        registered = Path(project_file("paper/registered.yaml"))
+        paths = {"template": "workflow/report/reproducibility.md", "registered": "paper/registered.yaml"}
         return {
+            **{name: project_file(path) for name, path in paths.items()},
+            "results": self.results,
             "scale": self.scale,
             "labels": self.labels(),
-            "registered": registered,
-            "table": "".join(self.asking[:1]),
+            "answers": "".join(self.asking[:1]),
         }
 
     def sized_arms(self) -> dict[str, Any]:
@@ -366,9 +375,10 @@ class Layout:
         return {name: {key: arm[key] for key in keys if key in arm} for name, arm in self.config["arms"].items()}
 
     def sized_places(self) -> list[tuple[str, str, int]]:
-        """Data set, arm and block size of what the memory of the paper's models is computed for."""
-        places = self.grid[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)
-        return sorted((dataset, arm, int(size)) for dataset, arm, size in places)
+        """Data set, arm and block size of all experiments, whatever groups are on."""
+        places = grid.expand({**self.config, **dict.fromkeys(grid.GROUPS, True)})
+        names = places[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)
+        return sorted((dataset, arm, int(size)) for dataset, arm, size in names)
 
     def numbers_spec(self) -> dict[str, Any]:
         return {**self.names(), "defaults": self.config["defaults"], "asked": self.asked(self.runs)}
