@@ -288,7 +288,7 @@ def test_partitions_are_the_papers_own_whatever_stands_in_its_place(tmp_path):
 
 
 def test_the_ledger_counts_and_shows_every_claim():
-    html = pages.ledger_page(CLAIMS, "quick")
+    html = pages.ledger_page(CLAIMS, "quick", Path("results/quick"))
     counts, rows = cells(html)[:6], cells(html)[6:]
     assert counts == [
         ["", "exact", "trained", "derived", "claim", "all"],
@@ -380,7 +380,7 @@ def test_every_table_and_figure_says_what_made_it(layout, main_csv):
     [("exact", "good"), ("contradicts itself", "bad"), ("fails here", "bad"), ("not comparable at this scale", "open")],
 )
 def test_a_verdict_has_its_colour(verdict, tone):
-    assert f'<td class="verdict {tone}">{verdict}</td>' in pages.ledger_page(CLAIMS, "quick")
+    assert f'<td class="verdict {tone}">{verdict}</td>' in pages.ledger_page(CLAIMS, "quick", Path("results/quick"))
 
 
 def test_claims_are_read_as_they_were_written(claims_csv):
@@ -413,7 +413,12 @@ def results(tmp_path, main_csv, claims_csv):
     said = {"runs/all": "41", "runs/collapsed": "6", "runs/diverged": "0"}
     numbers = tmp_path / "numbers.json"
     figure = {"kind": "precision"}
-    spec = {**NAMES, "tables": {"main": MAIN}, "figures": {"quant_error": figure}}
+    spec = {
+        **NAMES,
+        "results": tmp_path / "results/quick",
+        "tables": {"main": MAIN},
+        "figures": {"quant_error": figure},
+    }
 
     def make(claims=claims_csv, **other):
         figures = {"quant_error": tmp_path / "figures/quick/quant_error.png"}

@@ -109,7 +109,7 @@ def _made(made: Mapping[str, Any], folder: Path) -> str:
 
 
 def ledger_page(claims: pd.DataFrame, scale: str, folder: Path) -> str:
-    """The ledger as a page in `folder`: counts by verdict and kind, then every claim, with filters by both and a search."""
+    """The ledger as a page in `folder`: counts by verdict and kind, every claim, filters by both, and a search."""
     counted = counts(claims)
     return page(
         f"Ledger of claims, scale {scale}",

@@ -30,7 +30,7 @@ PREFERRED = {"statistic": "best", "metric": "last_third", "layer": "all", "step"
 
 
 class Results:
-    """Results of a scale, one's own or those kept in paper/reference: runs.csv, claims.csv, tables/*.csv. The ledger may
+    """Results of a scale, one's own or those kept in paper/reference: runs.csv, tables/*.csv, and the ledger, which may
     have a folder of its own."""
 
     def __init__(self, folder: Path, labels: Labels, ledger: Path | None = None) -> None:
