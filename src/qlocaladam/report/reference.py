@@ -250,7 +250,7 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
         return MISSING, ""
     if changed := _changes(own, kept, SETTINGS):
         return OTHER, changed
-    if min(_version(str(side["qlocaladam"])) for side in (own, kept)) < _version(ARITHMETIC_SINCE):
+    if min(version(str(side["qlocaladam"])) for side in (own, kept)) < version(ARITHMETIC_SINCE):
         return EARLIER, _changes(own, kept, ["qlocaladam"])
     if own["history_sha256"] == kept["history_sha256"]:
         return IDENTICAL, ""
@@ -260,7 +260,7 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
     return verdict, _changes(own, kept, ("diverged", *MADE_WITH))
 
 
-def _version(text: str) -> tuple[int, ...]:
+def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:3])
 
 
