@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,10 @@ class Configuration:
     bits: int = 8
     block_size: int = 64
     dtype: torch.dtype = torch.float32
-    """Of parameters and gradients."""
+    """Of parameters."""
     aligned: bool = True
-    """Whether every tensor begins at a multiple of 16 bytes, as torch allocates them; a view may not."""
+    """Whether every tensor begins at a multiple of 16 bytes, as torch allocates them, which a view may not, and
+    gradients are of the parameters' type, which only `Tensor.grad_dtype` can change."""
 
     @property
     def states(self) -> tuple[str, str]:
@@ -73,19 +76,15 @@ MOMENTA, VARIANCES = ("fp32", "linear", "normalised", "dynamic"), ("fp32", "line
 
 
 def configurations() -> Iterator[Configuration]:
-    """All that there are for tensors as torch allocates them; for others those with blocks of 64.
-
-    Without codes there are neither bits nor blocks; the dynamic code has 8 bits.
-    """
+    """All that there are. Without codes there are neither bits nor blocks; the dynamic code has 8 bits."""
     sizes, types = (64, 32, 128, 256), (torch.float32, torch.bfloat16, torch.float16)
     for momentum, variance, bits, size, dtype in product(MOMENTA, VARIANCES, (8, 4), sizes, types):
         if momentum == variance == "fp32" and (bits, size) != (8, 64):
             continue
         if bits == 4 and "dynamic" in (momentum, variance):
             continue
-        yield Configuration(momentum, variance, bits, size, dtype)
-        if size == 64:
-            yield Configuration(momentum, variance, bits, size, dtype, aligned=False)
+        for aligned in (True, False):
+            yield Configuration(momentum, variance, bits, size, dtype, aligned)
 
 
 @dataclass(frozen=True)
@@ -123,10 +122,9 @@ def compiled(configuration: Configuration, capability: int) -> Code:
         configuration.block_size,
         configuration.bits,
         configuration.dtype,
-        configuration.dtype,
         configuration.aligned,
     )
-    pointers = {"table": "*i64", "values_m": "*fp32", "values_v": "*fp32"}
+    pointers = {"table": "*i64", "programs": "*i32", "values_m": "*fp32", "values_v": "*fp32"}
     types = {**pointers, **dict.fromkeys(kernel.INTEGERS, "i32"), **dict.fromkeys(constants, "constexpr")}
     names = kernel.step_kernel.arg_names
     source = ASTSource(
@@ -187,7 +185,7 @@ def _accesses(kind: str, lines: list[str]) -> Counter[int]:
 
 def expected_accesses(configuration: Configuration) -> tuple[Counter[int], Counter[int]]:
     """What a thread has to load and store for four values, and no more."""
-    loads: Counter[int] = Counter()
+    loads: Counter[int] = Counter({4: 1})  # which tensor is the first one
     stores: Counter[int] = Counter()
     weights = 4 * configuration.dtype.itemsize
     loads[weights] += 2  # parameters and gradients
@@ -208,12 +206,11 @@ def expected_accesses(configuration: Configuration) -> tuple[Counter[int], Count
 
 
 def moves_as_expected(configuration: Configuration, code: Code) -> bool:
-    """Whether a thread loads and stores what it has to; where tensors begin anywhere, each value by itself."""
+    """Whether a thread loads and stores what it has to; what is not aligned, each value by itself."""
     if configuration.aligned:
         return (code.loads, code.stores) == expected_accesses(configuration)
     itemsize = configuration.dtype.itemsize
-    by_themselves = code.loads[itemsize] >= 8 and code.stores[itemsize] >= 4
-    return by_themselves and {*code.loads, *code.stores} <= {1, itemsize, 4}
+    return code.loads[itemsize] >= 4 <= code.stores[itemsize] and max(*code.loads, *code.stores) <= 4
 
 
 def bytes_moved(configuration: Configuration) -> float:
@@ -250,10 +247,16 @@ def run(quick: bool) -> list[Table]:
     everything = list(ARMS.values()) if quick else list(configurations())
     progress = Progress("compiling", len(everything) * len(DEVICES), 4.0 * len(everything) * len(DEVICES))
     codes: dict[tuple[Configuration, int], Code] = {}
-    for configuration, capability in product(everything, DEVICES):
-        codes[configuration, capability] = compiled(configuration, capability)
-        progress.advance(1)
+    with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
+        made = pool.map(_compiled, product(everything, DEVICES), chunksize=len(DEVICES))
+        for target, code in zip(product(everything, DEVICES), made, strict=True):
+            codes[target] = code
+            progress.advance(1)
     return [_expected(codes), _summary(codes)]
+
+
+def _compiled(target: tuple[Configuration, int]) -> Code:
+    return compiled(*target)
 
 
 def _expected(codes: dict[tuple[Configuration, int], Code]) -> Table:

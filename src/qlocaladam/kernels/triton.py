@@ -135,7 +135,7 @@ def _rows(address, first, TYPE: tl.constexpr, BYTES: tl.constexpr, ALIGNED: tl.c
 
 @triton.jit
 def _reads(length, there, SIZE: tl.constexpr, TAIL: tl.constexpr):
-    """What a row reads, and whether. Beyond its end stands its last value again, which changes no minimum or maximum."""
+    """What a row reads, and whether. Beyond its end it reads its last value again: no minimum or maximum changes."""
     column = tl.arange(0, SIZE)[None, :]
     if TAIL:
         column = tl.minimum(column, length[:, None] - 1)
@@ -397,13 +397,22 @@ def _encoded(
 
 @triton.jit
 def _load_all(
-    param, grad, momentum, variance, place,
-    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, PARAM: tl.constexpr,
-    GRAD: tl.constexpr, TAIL: tl.constexpr, ALIGNED: tl.constexpr,
+    param, grad, momentum, variance, place, grad_type,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TYPE: tl.constexpr,
+    TAIL: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
+    if ALIGNED:
+        g = _load(grad, place, TYPE, SIZE, TAIL, ALIGNED)
+    else:
+        if grad_type == BFLOAT16:
+            g = _load(grad, place, BFLOAT16, SIZE, TAIL, ALIGNED)
+        elif grad_type == FLOAT16:
+            g = _load(grad, place, FLOAT16, SIZE, TAIL, ALIGNED)
+        else:
+            g = _load(grad, place, FP32, SIZE, TAIL, ALIGNED)
     return (
-        _load(param, place, PARAM, SIZE, TAIL, ALIGNED),
-        _load(grad, place, GRAD, SIZE, TAIL, ALIGNED),
+        _load(param, place, TYPE, SIZE, TAIL, ALIGNED),
+        g,
         _load_state(momentum, place, MOMENTUM, SIZE, BITS, TAIL, ALIGNED),
         _load_state(variance, place, VARIANCE, SIZE, BITS, TAIL, ALIGNED),
     )
@@ -412,24 +421,24 @@ def _load_all(
 @triton.jit
 def _store_all(
     p, m, v, param, momentum, variance, place,
-    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, PARAM: tl.constexpr,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TYPE: tl.constexpr,
     TAIL: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    _store(p, param, place, PARAM, SIZE, TAIL, ALIGNED)
+    _store(p, param, place, TYPE, SIZE, TAIL, ALIGNED)
     _store_state(m, momentum, place, MOMENTUM, SIZE, BITS, TAIL, ALIGNED)
     _store_state(v, variance, place, VARIANCE, SIZE, BITS, TAIL, ALIGNED)
 
 
-INTEGERS = ("programs_at", "full_programs", "full_rows", "all_rows", "stream", "stochastic", "stochastic_weights")
+INTEGERS = ("full_programs", "full_rows", "all_rows", "grad_type", "stream", "stochastic", "stochastic_weights")
 
 
 @triton.jit(do_not_specialize=INTEGERS)
 def step_kernel(
-    table, programs_at, full_programs, full_rows, all_rows, stream,
+    table, programs, full_programs, full_rows, all_rows, grad_type, stream,
     beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor,
     stochastic, stochastic_weights, shift, offset, least_m, least_v, padding_m, padding_v, values_m, values_v,
-    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, PARAM: tl.constexpr,
-    GRAD: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TYPE: tl.constexpr,
+    ALIGNED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Full rows, which are read and written without a mask, in the first programs; the short last rows of all tensors
     in the rest."""
@@ -440,7 +449,7 @@ def step_kernel(
     there = row < tl.where(full, full_rows, all_rows)
 
     # Every record has a row of its own, so that the rows of a program are in as many records at most.
-    first_record = tl.load(table + programs_at + program)
+    first_record = tl.load(programs + program)
     later = tl.load(table + (first_record + 1 + tl.arange(0, ROWS)) * FIELDS + 6)
     fields = table + (first_record + tl.sum((later[None, :] <= row[:, None]).to(tl.int32), axis=1)) * FIELDS
     param = tl.load(fields, mask=there, other=0)
@@ -458,11 +467,11 @@ def step_kernel(
 
     if full:
         p, g, m, v = _load_all(
-            param, grad, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, PARAM, GRAD, False, ALIGNED
+            param, grad, momentum, variance, place, grad_type, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, False, ALIGNED
         )
     else:
         p, g, m, v = _load_all(
-            param, grad, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, PARAM, GRAD, True, ALIGNED
+            param, grad, momentum, variance, place, grad_type, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, True, ALIGNED
         )
     m = _decoded(m, momentum_ranges, place, of_momentum, MOMENTUM, BITS)
     v = _decoded(v, variance_ranges, place, of_variance, VARIANCE, BITS)
@@ -481,29 +490,28 @@ def step_kernel(
     if MOMENTUM == NORMALISED:
         m = tl.where(root == 0, 0.0, m / root)
 
-    if PARAM != FP32:
+    if TYPE != FP32:
         if stochastic_weights:
-            p = _rounded_stochastically(p, _noise(_key(stream, number, 2), block, SIZE), PARAM)
+            p = _rounded_stochastically(p, _noise(_key(stream, number, 2), block, SIZE), TYPE)
     m = _encoded(m, momentum_ranges, place, of_momentum, drawing, full, MOMENTUM, 0, SIZE, BITS, ALIGNED)
     v = _encoded(v, variance_ranges, place, of_variance, drawing, full, VARIANCE, 1, SIZE, BITS, ALIGNED)
     if full:
-        _store_all(p, m, v, param, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, PARAM, False, ALIGNED)
+        _store_all(p, m, v, param, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, False, ALIGNED)
     else:
-        _store_all(p, m, v, param, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, PARAM, True, ALIGNED)
+        _store_all(p, m, v, param, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, True, ALIGNED)
         tl.debug_barrier()  # so that the compiler does not join the stores of full rows, which are wide, with these
 
 
 def constants(
-    momentum: str, variance: str, size: int, bits: int, param: torch.dtype, grad: torch.dtype, aligned: bool = True
+    momentum: str, variance: str, size: int, bits: int, dtype: torch.dtype, aligned: bool = True
 ) -> dict[str, Any]:
-    """What the kernel is compiled for."""
+    """What the kernel is compiled for: gradients too are of this type, if all tensors are aligned."""
     return {
         "MOMENTUM": KINDS[momentum],
         "VARIANCE": KINDS[variance],
         "SIZE": size,
         "BITS": bits,
-        "PARAM": TYPES[param],
-        "GRAD": TYPES[grad],
+        "TYPE": TYPES[dtype],
         "ALIGNED": aligned,
         "ROWS": PROGRAM_VALUES // size,
     }
@@ -597,7 +605,8 @@ class Launch:
         self.full_rows, self.all_rows = int(full.sum()), int(counts.sum())
         first = [np.arange(0, self.full_rows, per_program), np.arange(self.full_rows, self.all_rows, per_program)]
         self.full_programs, self.programs = len(first[0]), len(first[0]) + len(first[1])
-        self.first_records = np.searchsorted(columns["row"], np.concatenate(first), side="right") - 1
+        first_records = np.searchsorted(columns["row"], np.concatenate(first), side="right") - 1
+        self.first_records = self._on_device(first_records.astype(np.int32))
         self.order = order
         self.table: Tensor | None = None
 
@@ -607,8 +616,9 @@ class Launch:
         of_records = self.records[: len(self.order), RECORD.index("grad")]
         if self.table is None or not np.array_equal(of_records, grads[self.order]):
             of_records[:] = grads[self.order]
-            self.table = self._on_device()
+            self.table = self._on_device(self.records)
         codecs = rule.momentum, rule.variance
+        param, grad = self.types
         decoupled_decay = rule.weight_decay if rule.decoupled else 0.0
         padding = [float(codec.padding) if codec and codec.pad_blocks else math.nan for codec in codecs]
         addresses = self.records[: len(self.order), : len(ADDRESSES)]
@@ -617,10 +627,11 @@ class Launch:
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
             step_kernel[(self.programs,)](
                 self.table,
-                self.records.size,
+                self.first_records,
                 self.full_programs,
                 self.full_rows,
                 self.all_rows,
+                TYPES[grad],
                 _signed(stream_key(rule.seed, step)),
                 rule.beta1,
                 rule.beta2,
@@ -641,14 +652,14 @@ class Launch:
                 *padding,
                 _dynamic_map(True, self.device),
                 _dynamic_map(False, self.device),
-                **constants(momentum, variance, self.size, bits, *self.types, aligned=not (addresses % 16).any()),
+                **constants(momentum, variance, self.size, bits, param, param == grad and not (addresses % 16).any()),
                 num_warps=WARPS,
                 maxnreg=REGISTERS,
             )
 
-    def _on_device(self) -> Tensor:
-        table = torch.from_numpy(np.concatenate((self.records.reshape(-1), self.first_records)))
-        # From pinned memory, so that nobody waits for the GPU.
+    def _on_device(self, numbers: np.ndarray) -> Tensor:
+        """A copy, from pinned memory, so that nobody waits for the GPU."""
+        table = torch.from_numpy(numbers.copy())
         return table.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else table
 
 
