@@ -26,8 +26,8 @@ from torch import Tensor
 from qlocaladam.codecs import Codec, dynamic_map
 from qlocaladam.kernels import Rule, Work
 from qlocaladam.kernels.memory import pointers, update_dense
-from qlocaladam.keys import stream_key
 from qlocaladam.states import has_memory
+from qlocaladam.streams import stream_key
 
 BLOCK_SIZES = (32, 64, 128, 256)
 PROGRAM_VALUES = 512
