@@ -39,3 +39,12 @@ def _partitions(
         labels = training_labels(dataset)
         for alpha in alphas:
             yield dataset, labels, partition(labels, clients, alpha, seed)
+
+
+PAPER = (("cifar10", "cifar100"), (0.1, 0.5, 1.0, "iid"))
+"""The paper's data sets and concentrations."""
+
+
+def files() -> dict[str, pd.DataFrame]:
+    """Of the paper's partitions, by the names of the files."""
+    return {"clients.csv": clients(*PAPER), "heterogeneity.csv": overview(*PAPER)}

@@ -83,3 +83,10 @@ def _through(codec: Codec, values: torch.Tensor, seed: int) -> pd.DataFrame:
 def _compared(code: str, value: Values, decoded: Values) -> pd.DataFrame:
     error = abs(decoded - value) / value
     return pd.DataFrame({"code": code, "value": value, "decoded": decoded, "relative_error": error})
+
+
+def files() -> dict[str, pd.DataFrame]:
+    """All of it, by the names of its files."""
+    errors = simulate()
+    summaries = {"precision_summary.csv": summarise(errors), "precision_by_decade.csv": by_decade(errors)}
+    return {"precision.csv": errors, **summaries}

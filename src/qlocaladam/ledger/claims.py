@@ -198,7 +198,7 @@ TESTS: dict[str, Callable[..., bool | None]] = {
     "steady": lambda *values, bound: max(values) <= bound * min(values),
     "equal": lambda *values: max(values) - min(values) <= TINY * max(map(abs, values)),
 }
-OF_RUNS = ("greater", "not_less", "monotone", "equivalent", "close", "collapsed", "not_collapsed")
+OF_RUNS = ("greater", "not_less", "monotone", "equivalent", "close", "steadier", "collapsed", "not_collapsed")
 """Ways of `qlocaladam.ledger.verdicts`, by which claims about runs are judged over their seeds."""
 
 

@@ -631,13 +631,13 @@ def model_size(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure
         way.plot(of_arm["parameters"], of_arm["relative_way"], label=labels[arm], **line._asdict())
     way.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
     way.set(ylabel="Length of the way\nover FP32's")
-    way.set_ylim(bottom=0)
+    way.set_ylim(0, 1.08 * max(1, way.dataLim.ymax))  # a line at 1 does not lie on the frame
     for axes in (share, way):
         axes.set(xscale="log", xlabel="Parameters")
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(fp32["parameters"], [EngFormatter(places=1, sep="")(count) for count in fp32["parameters"]])
     figure.suptitle(f"{spec['labels']['dataset'][dataset]}, first {fp32['steps'].iloc[0]} steps")
-    figure.legend(*way.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(*way.get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
     return figure
 
 
