@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qlocaladam import RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import follow
-from qlocaladam.analysis.steps import options_of
+from qlocaladam.analysis.step_errors import options_of
 from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.partition import partition

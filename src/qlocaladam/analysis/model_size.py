@@ -15,7 +15,7 @@ import torch
 
 from qlocaladam import ARITHMETIC_SINCE, RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import Step, follow
-from qlocaladam.analysis.steps import options_of
+from qlocaladam.analysis.step_errors import options_of
 from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated.batches import sample_sets
 from qlocaladam.federated.rounds import make_model, prepare_device

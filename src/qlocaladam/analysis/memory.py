@@ -23,7 +23,7 @@ COLUMNS = (
 Codecs = tuple[Codec | None, Codec | None]
 
 
-def memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, str, int]]) -> pd.DataFrame:
+def optimizer_memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, str, int]]) -> pd.DataFrame:
     """A row for each (data set, arm, block size) that is wanted, at the size of the paper's models.
 
     `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
