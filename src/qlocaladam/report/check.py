@@ -203,7 +203,11 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     for name in layout.figures:
         files = [f"{layout.figure_folder}/{name}.{form}" for form in ("pdf", "png")]
         yield "figure", files, partial(_figure, layout, name)
-    yield "numbers", [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"], partial(_numbers, layout)
+    yield (
+        "numbers",
+        [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"],
+        partial(_numbers, layout),
+    )
     tex = [f"{layout.latex_together}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
     yield "claims", [f"{layout.together}/claims.csv", *tex], partial(_claims, layout)
     yield "page", [f"{layout.together}/claims.html", f"{layout.together}/RESULTS.md"], partial(_pages, layout)
