@@ -19,7 +19,7 @@ from qlocaladam.federated.record import FILES
 from qlocaladam.ledger import claims
 from qlocaladam.experiments import configuration, consistency, grid
 from qlocaladam.results import latex
-from qlocaladam.report import page
+from qlocaladam.report import html, page
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
 from qlocaladam.report.progress import listen
 from qlocaladam.project import project_file
@@ -83,8 +83,8 @@ wildcard_constraints:
 # look outdated, nor an outdated one finished. (Snakemake looks at no parameters of what follows from a job that must
 # run, and has no record of files that were copied.)
 
-if REPORT and (ledger := Path(TOGETHER, "claims.csv")).exists():
-    config["answer"] = page.answer_html(page.read_claims(ledger))  # a report's opening sees nothing but this
+if REPORT:
+    config["report_texts"] = html.report_texts(LAYOUT)  # a report's opening and captions see nothing but this
 ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & FLAGS)
 
 

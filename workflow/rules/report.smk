@@ -17,6 +17,7 @@ rule pages:
     input:
         f"{TOGETHER}/claims.html",
         f"{TOGETHER}/RESULTS.md",
+        f"{TOGETHER}/REPRODUCIBILITY.md",
         expand(f"{RESULTS}/tables/{{table}}.html", table=TABLES),
 
 
@@ -100,3 +101,46 @@ rule results_page:
         spec=LAYOUT.results_spec(),
     script:
         "../scripts/results_page.py"
+
+
+rule reproducibility_page:
+    input:
+        template=LAYOUT.reproducibility_spec()["template"],
+        registered=LAYOUT.reproducibility_spec()["registered"],
+        numbers=f"{TOGETHER}/numbers.json",
+        claims=f"{TOGETHER}/claims.csv",
+        tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=LAYOUT.asking),
+        code=code("reproducibility_page"),
+    output:
+        f"{TOGETHER}/REPRODUCIBILITY.md",
+    log:
+        f"{TOGETHER}/logs/pages/REPRODUCIBILITY.log",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        spec=LAYOUT.reproducibility_spec(),
+    script:
+        "../scripts/reproducibility_page.py"
+
+
+# Kept in git. `snakemake RESULTS.md` writes it again from the results that are kept there, too; nothing is trained.
+rule kept_results_page:
+    input:
+        template=project_file("paper/RESULTS.template.md"),
+        registered=project_file("paper/registered.yaml"),
+        kept=sorted(glob("paper/reference/*/**/*.csv", recursive=True)),
+        pictures=sorted(glob("docs/images/*/*.png")),
+        code=code("kept_results_page"),
+    output:
+        "RESULTS.md",
+    log:
+        f"{RESULTS}/logs/pages/kept_results.log",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        reference="paper/reference",
+        labels={scale: LAYOUT.labels(scale) for scale in config["scales"]},
+    script:
+        "../scripts/kept_results_page.py"

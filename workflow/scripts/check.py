@@ -10,4 +10,4 @@ with logged(snakemake.log[0]):
     findings = check.check(layout)
     print(check.summary(findings, layout), end="")
     write(snakemake.output.csv, findings)
-    write(snakemake.output.html, check.html(findings, layout))
+    write(snakemake.output.html, check.as_html(findings, layout))

@@ -5,7 +5,8 @@ from pathlib import Path
 from qlocaladam.jobs import logged, write
 
 with logged(snakemake.log[0]):
-    from qlocaladam.report import page
+    from qlocaladam.report import html, page
 
     claims = page.read_claims(Path(snakemake.input.claims))
-    write(snakemake.output[0], page.ledger_html(claims, snakemake.params.scale))
+    out = Path(snakemake.output[0])
+    write(out, html.ledger_page(claims, snakemake.params.scale, out.parent))

@@ -5,6 +5,6 @@ from pathlib import Path
 from qlocaladam.jobs import logged, write
 
 with logged(snakemake.log[0]):
-    from qlocaladam.report import page
+    from qlocaladam.report import html
 
-    write(snakemake.output[0], page.table_html(snakemake.params.spec, Path(snakemake.input.table)))
+    write(snakemake.output[0], html.table_page(snakemake.params.spec, Path(snakemake.input.table)))

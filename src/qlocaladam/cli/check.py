@@ -38,6 +38,6 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.csv:
         write(arguments.csv, findings)
     if arguments.html:
-        write(arguments.html, check.html(findings, layout))
+        write(arguments.html, check.as_html(findings, layout))
     if len(check.failed(findings)):
         raise SystemExit(1)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qlocaladam import datasets
 from qlocaladam.analysis import (
     contrasts,
     footprint,
@@ -27,6 +26,7 @@ from qlocaladam.analysis import (
     significance,
 )
 from qlocaladam.analysis.client_memory import client_memory
+from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.runs import read_runs
 from qlocaladam.federated import record
@@ -35,7 +35,8 @@ from qlocaladam.federated.settings import RunSettings
 from qlocaladam.ledger import claims
 from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
-from qlocaladam.report import page
+from qlocaladam.report import html, markdown, template
+from qlocaladam.report.page import read_claims
 from qlocaladam.results import figures, numbers, tables
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
 
@@ -83,7 +84,7 @@ def _data(layout: Layout) -> Iterator[Finding]:
             yield Finding("data", file, UNKNOWN, "not here: runs are compared with the configuration only")
             continue
         try:
-            data = datasets.load(file)
+            data = load(file)
         except ValueError as error:
             yield Finding("data", file, WRONG, str(error))
             continue
@@ -119,10 +120,10 @@ def _partition(layout: Layout, place: Mapping[str, Any], file: str) -> Finding:
 def _labels(layout: Layout, dataset: str) -> Any:
     """Of the training images that clients share, or None without sound data."""
     try:
-        data = datasets.load(layout.data_file(dataset))
-    except (ValueError, datasets.DataUnavailable):
+        data = load(layout.data_file(dataset))
+    except (ValueError, DataUnavailable):
         return None
-    return datasets.subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
+    return subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
 
 
 def _same(what: str, own: object, expected: object) -> tuple[str, str]:
@@ -210,7 +211,8 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     )
     tex = [f"{layout.latex_together}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
     yield "claims", [f"{layout.together}/claims.csv", *tex], partial(_claims, layout)
-    yield "page", [f"{layout.together}/claims.html", f"{layout.together}/RESULTS.md"], partial(_pages, layout)
+    pages = [f"{layout.together}/{name}" for name in ("claims.html", "RESULTS.md", "REPRODUCIBILITY.md")]
+    yield "page", pages, partial(_pages, layout)
 
 
 def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> Iterator[Finding]:
@@ -333,7 +335,7 @@ def _table(layout: Layout, name: str) -> Texts:
 
 def _table_page(layout: Layout, name: str) -> Texts:
     path = f"{layout.results}/tables/{name}"
-    return {f"{path}.html": page.table_html(layout.page_spec(name), Path(f"{path}.csv"))}
+    return {f"{path}.html": html.table_page(layout.page_spec(name), Path(f"{path}.csv"))}
 
 
 def _figure(layout: Layout, name: str) -> Texts:
@@ -368,11 +370,11 @@ def _pages(layout: Layout) -> Texts:
         {name: Path(f"{layout.figure_folder}/{name}.png") for name in layout.figures},
     )
     numbers_file = Path(f"{layout.together}/numbers.json")
+    spec, folder = layout.results_spec(), Path(layout.together)
     return {
-        f"{layout.together}/claims.html": page.ledger_html(page.read_claims(ledger), layout.scale),
-        f"{layout.together}/RESULTS.md": page.results_markdown(
-            layout.results_spec(), *shown, numbers_file, ledger, Path(layout.together)
-        ),
+        f"{folder}/claims.html": html.ledger_page(read_claims(ledger), layout.scale, folder),
+        f"{folder}/RESULTS.md": markdown.results_page(spec, *shown, numbers_file, ledger, folder),
+        f"{folder}/REPRODUCIBILITY.md": template.reproducibility(folder, **layout.reproducibility_spec()),
     }
 
 
@@ -413,14 +415,14 @@ def made_with(layout: Layout) -> Iterable[str]:
     yield from (f"{count} runs made with {name}" for name, count in found.items())
 
 
-def html(findings: pd.DataFrame, layout: Layout) -> str:
+def as_html(findings: pd.DataFrame, layout: Layout) -> str:
     """The same as a page of the report; what is wrong comes first."""
     order = {verdict: place for place, verdict in enumerate((*FAILED, UNKNOWN, SOUND))}
     rows = findings.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     heads = {"kind": "Kind", "file": "File", "verdict": "Verdict", "reason": "Reason"}
-    return page.plain_page(
+    return html.page(
         f"Check of the results, scale {layout.scale}",
         f"<p>{escape(outcome(findings))}.</p>",
         *(f"<p>{escape(line)}.</p>" for line in made_with(layout)),
-        page.html_table(rows.rename(columns=heads)),
+        html.table(rows.rename(columns=heads), "Files"),
     )
