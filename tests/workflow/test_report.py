@@ -21,7 +21,7 @@ from projects import ROOT, TEST
 from registered_runs import LABELS as ALL_LABELS
 from registered_runs import answered
 
-from qlocaladam.ledger import claims
+from qlocaladam.ledger import presentation
 from qlocaladam.ledger.claims import COLUMNS, NOT_COMPARABLE
 from qlocaladam.project import VARIABLE
 from qlocaladam.report import html as pages
@@ -308,14 +308,14 @@ def test_the_ledger_counts_and_shows_every_claim():
 
 
 def test_the_answer_says_what_holds_what_fails_and_what_is_open():
-    assert claims.answer(CLAIMS) == {
+    assert presentation.answer(CLAIMS) == {
         "Holds": "1 of 5 numbers and claims: exact 1",
         "Fails": "3 of 5 numbers and claims: contradicts itself 2, fails here 1; what was rebuilt disagrees with "
         "Abstract",
         "Open": "1 of 5 numbers and claims: not comparable at this scale 1",
     }
     many = CLAIMS.assign(verdict="differs", where=["A", "B", "C", "D", "E"])
-    assert claims.answer(many) == {
+    assert presentation.answer(many) == {
         "Holds": "0 of 5 numbers and claims",
         "Fails": "5 of 5 numbers and claims: differs 5; what was rebuilt disagrees with A; B; C; D and 1 more",
         "Open": "0 of 5 numbers and claims",
@@ -384,10 +384,10 @@ def test_a_verdict_has_its_colour(verdict, tone):
 
 
 def test_claims_are_read_as_they_were_written(claims_csv):
-    assert page.read_claims(claims_csv).equals(CLAIMS)
+    assert presentation.read(claims_csv).equals(CLAIMS)
     claims_csv.write_text("id,where,kind\n1,2,3\n")
     with pytest.raises(ValueError, match=r"claims.csv lacks unit, printed, .*; needed are id, where"):
-        page.read_claims(claims_csv)
+        presentation.read(claims_csv)
 
 
 # RESULTS.md.
@@ -497,7 +497,7 @@ def report(finished, tmp_path_factory):
 
 @browsed
 def test_it_shows_the_ledger_and_its_filters_without_an_error(finished, report, browser):
-    ledger = page.read_claims(finished.folder / "results/test/claims.csv")
+    ledger = presentation.read(finished.folder / "results/test/claims.csv")
     verdicts = Counter(ledger["verdict"])
     verdict, count = verdicts.most_common()[-1]
     browser.open(report.as_uri())
@@ -520,7 +520,7 @@ def test_it_shows_the_answer_figures_tables_times_and_the_configuration_without_
     browser.open(report.as_uri())
     assert browser.wait("document.querySelector('h1.title').textContent") == "Q-LocalAdam, rebuilt at scale test"
     opening = browser.run("document.querySelector('h1.title').parentNode.innerText").split("\n\n")
-    answers = claims.answer(page.read_claims(finished.folder / "results/test/claims.csv"))
+    answers = presentation.answer(presentation.read(finished.folder / "results/test/claims.csv"))
     assert opening[2].splitlines()[:3] == [f"{head}: {said}." for head, said in answers.items()], "below the title"
     assert '"rounds": 2' in browser.run("document.querySelector('details pre').textContent")
     browser.click("03. Main results")
@@ -539,7 +539,7 @@ def test_it_shows_the_answer_figures_tables_times_and_the_configuration_without_
 
 @browsed
 def test_the_ledger_alone_takes_its_selection_from_its_address_and_leads_to_the_evidence(finished, browser):
-    ledger = page.read_claims(finished.folder / "results/test/claims.csv")
+    ledger = presentation.read(finished.folder / "results/test/claims.csv")
     path = finished.folder / "results/test/claims.html"
     browser.open(f"{path.as_uri()}#verdict=exact&search=memory.csv")
     wanted = ledger[(ledger["verdict"] == "exact") & ledger["file"].str.contains("memory.csv")]

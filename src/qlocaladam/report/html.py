@@ -17,7 +17,9 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from qlocaladam.experiments.configuration import registration
-from qlocaladam.ledger.claims import BAD, FAILS, HOLDS, OPEN, answer, counts
+from qlocaladam.ledger import presentation
+from qlocaladam.ledger.claims import BAD, FAILS, HOLDS, OPEN
+from qlocaladam.ledger.presentation import answer, counts
 from qlocaladam.project import project_file
 from qlocaladam.report.page import (
     Row,
@@ -26,7 +28,6 @@ from qlocaladam.report.page import (
     figure_title,
     is_numeric,
     measured_on,
-    read_claims,
     readable,
     section,
     shortened,
@@ -244,7 +245,7 @@ def _answer(layout: Layout) -> str:
     path = Path(layout.together, "claims.csv")
     if not path.exists():
         return "<h2>The ledger</h2><p>The ledger of claims has not been made.</p>"
-    claims = read_claims(path)
+    claims = presentation.read(path)
     lines = "".join(f"<li><b>{head}</b>: {escape(said)}.</li>" for head, said in answer(claims).items())
     tested = [(verdict, claims["reason"][claims["verdict"] == verdict]) for verdict in (FAILS, HOLDS)]
     lists = "".join(_reasons(verdict, reasons) for verdict, reasons in tested if len(reasons))
