@@ -519,9 +519,9 @@ def test_it_shows_the_ledger_and_its_filters_without_an_error(finished, report, 
 def test_it_shows_the_answer_figures_tables_times_and_the_configuration_without_an_error(finished, report, browser):
     browser.open(report.as_uri())
     assert browser.wait("document.querySelector('h1.title').textContent") == "Q-LocalAdam, rebuilt at scale test"
-    opening = browser.run("document.querySelector('h1.title').parentNode.innerText").split("\n\n")
+    opening = browser.run("document.querySelector('h1.title').parentNode.innerText").splitlines()
     answers = presentation.answer(presentation.read(finished.folder / "results/test/claims.csv"))
-    assert opening[2].splitlines()[:3] == [f"{head}: {said}." for head, said in answers.items()], "below the title"
+    assert {f"{head}: {said}." for head, said in answers.items()} <= set(opening)
     assert '"rounds": 2' in browser.run("document.querySelector('details pre').textContent")
     browser.click("03. Main results")
     browser.click("Figure convergence_cifar10")
@@ -552,6 +552,59 @@ def test_the_ledger_alone_takes_its_selection_from_its_address_and_leads_to_the_
     assert browser.run(values)[0] == min(browser.run(values))
     browser.run("document.querySelector('#claims th:nth-child(6)').click()")
     assert browser.run(values)[0] == max(browser.run(values))
+    assert browser.complaints() == []
+
+
+NARROW = (390, 800)
+OVERFLOW = "document.scrollingElement.scrollWidth - innerWidth"
+
+
+@browsed
+@pytest.mark.parametrize("name", ["claims.html", "tables/main.html", "tables/released_method.html", "check.html"])
+def test_in_a_narrow_window_tables_scroll_in_their_box_by_keys_too(finished, browser, name):
+    browser.resize(*NARROW)
+    browser.open((finished.folder / "results/test" / name).as_uri())
+    assert browser.run(OVERFLOW) <= 0
+    box = "[...document.querySelectorAll('.box')].at(-1)"
+    assert browser.run(f"{box}.scrollWidth > {box}.clientWidth")
+    browser.run(f"{box}.focus()")
+    browser.press("ArrowRight")
+    assert browser.wait(f"{box}.scrollLeft") > 0
+    assert browser.complaints() == []
+
+
+@browsed
+def test_the_ledger_is_sorted_and_the_report_read_by_keys(finished, report, browser):
+    browser.open((finished.folder / "results/test/claims.html").as_uri())
+    browser.run("document.querySelector('#claims th:nth-child(6) button').focus()")
+    browser.press("Enter")
+    assert browser.wait("document.querySelector('#claims th:nth-child(6)').ariaSort") == "ascending"
+    browser.open(report.as_uri())
+    browser.wait("document.querySelector('figure a')")
+    browser.run("document.querySelector('figure a').focus()")
+    browser.press("Enter")
+    assert browser.wait("document.querySelector('#app > div > div img')?.naturalWidth") == 1400
+    assert browser.complaints() == []
+
+
+@browsed
+def test_the_report_opens_with_a_summary_that_leads_to_rules_runs_and_code(report, browser):
+    for window in ((1400, 900), NARROW):
+        browser.resize(*window)
+        browser.open(report.as_uri())
+        heads = browser.wait("[...document.querySelectorAll('h2')].map(head => head.textContent)")
+        assert heads == ["Registered questions", "The ledger"]
+        assert browser.run(OVERFLOW) <= 0
+        assert browser.run("document.querySelector('h1.title').getBoundingClientRect().left >= 0")
+        images = "[...document.querySelectorAll('figure img')]"
+        assert browser.run(f"{images}.every(image => image.getBoundingClientRect().right <= innerWidth)")
+        browser.run("document.querySelector('figcaption a').click()")
+        made = browser.wait("document.querySelector('nav .prose details')?.parentNode.textContent")
+        assert "Made by the rule figure of workflow/rules/figures.smk" in made
+        assert "results/test/runs/dataset~cifar10" in made
+        browser.run("document.querySelector('nav .prose a').click()")
+        browser.wait("document.querySelector('nav .source')")
+        assert browser.run(OVERFLOW) <= 0
     assert browser.complaints() == []
 
 
