@@ -344,7 +344,7 @@ def test_the_report_opens_with_answers_figures_and_the_ledger(layout):
     (figures / "convergence_cifar10.png").write_bytes(b"a picture")
     CLAIMS.assign(reason="a<b").to_csv("results/small/claims.csv", index=False)
     opening = pages.report_texts(layout)["opening"]
-    assert "\n" not in opening, "a line of a directive"
+    assert "\n\n" not in opening, "a directive ends there"
     assert cells(opening)[0] == ["Question", "Data set", "Answer", "Status", "Difference (pp)", "90 % interval"]
     assert cells(opening)[1][:4] == ["Without its floor, is the method below FP32?", "CIFAR-10", "yes", "final"]
     assert base64.b64encode(b"a picture").decode() in opening
