@@ -40,7 +40,7 @@ def mistakes_in_one_line(more: Callable[[], str] = str) -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         _end(1, f"{where}{error.strerror or error}{more()}")
     except RuntimeError as error:
-        from qlocaladam.datasets import DataUnavailable
+        from qlocaladam.data.dataset import DataUnavailable
 
         if not isinstance(error, DataUnavailable):
             raise

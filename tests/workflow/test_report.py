@@ -580,7 +580,7 @@ def test_the_ledger_is_sorted_and_the_report_read_by_keys(finished, report, brow
     browser.press("Enter")
     assert browser.wait("document.querySelector('#claims th:nth-child(6)').ariaSort") == "ascending"
     browser.open(report.as_uri())
-    browser.wait("document.querySelector('figure a')")
+    browser.wait("!!document.querySelector('figure a')")
     browser.run("document.querySelector('figure a').focus()")
     browser.press("Enter")
     assert browser.wait("document.querySelector('#app > div > div img')?.naturalWidth") == 1400
@@ -603,7 +603,7 @@ def test_the_report_opens_with_a_summary_that_leads_to_rules_runs_and_code(repor
         assert "Made by the rule figure of workflow/rules/figures.smk" in made
         assert "results/test/runs/dataset~cifar10" in made
         browser.run("document.querySelector('nav .prose a').click()")
-        browser.wait("document.querySelector('nav .source')")
+        browser.wait("!!document.querySelector('nav .source')")
         assert browser.run(OVERFLOW) <= 0
     assert browser.complaints() == []
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from qlocaladam.datasets import Labels, class_names, training_labels
-from qlocaladam.federated.partition import Partition, client_rows, partition, summary
+from qlocaladam.data.dataset import Labels, training_labels
+from qlocaladam.data.sources import class_names
+from qlocaladam.federated.partition import Partition, partition
+from qlocaladam.federated.partition_statistics import client_rows, summary
 
 
 def clients(datasets: Sequence[str], alphas: Sequence[float | str], clients: int = 10, seed: int = 42) -> pd.DataFrame:

@@ -22,10 +22,10 @@ def add_data(parser: argparse.ArgumentParser, required: bool) -> None:
 
 def load_subset(path: str | Path, train: int | None, test: int | None) -> Any:
     """What `add_data` asks for."""
-    from qlocaladam import datasets
+    from qlocaladam.data.dataset import load, subset
 
-    data = datasets.load(path)
-    return data if train is None and test is None else datasets.subset(data, train, test)
+    data = load(path)
+    return data if train is None and test is None else subset(data, train, test)
 
 
 def add_partition(parser: argparse.ArgumentParser) -> None:

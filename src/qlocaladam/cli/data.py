@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from qlocaladam import datasets
+    from qlocaladam.data import sources
 
-    made = datasets.prepare(arguments.name, arguments.out, arguments.source)
+    made = sources.prepare(arguments.name, arguments.out, arguments.source)
     samples = f"{len(made.y_train):,} training and {len(made.y_test):,} test {made.samples}"
     samples += f" of {made.classes} {'sections' if made.is_text else 'classes'}"
     print(f"{arguments.out}: {samples}\norigin: {made.origin}\nSHA-256: {made.sha256}")

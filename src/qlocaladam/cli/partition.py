@@ -34,19 +34,21 @@ def _alpha(text: str) -> float | str:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from qlocaladam import datasets
-    from qlocaladam.federated.partition import client_rows, partition, summary
+    from qlocaladam.data import sources
+    from qlocaladam.data.dataset import training_labels
+    from qlocaladam.federated.partition import partition
+    from qlocaladam.federated.partition_statistics import client_rows, summary
 
     if bool(arguments.data) == bool(arguments.labels_of):
         raise ValueError("partition needs either --data or --labels-of")
     if arguments.labels_of:
-        name, labels = arguments.labels_of, datasets.training_labels(arguments.labels_of)
+        name, labels = arguments.labels_of, training_labels(arguments.labels_of)
     else:
         data = load_subset(arguments.data, arguments.train_images, arguments.test_images)
         name, labels = data.name, data.y_train
     part = partition(labels, arguments.clients, arguments.alpha, arguments.seed)
     part.save(arguments.out)
-    names = datasets.class_names(name, int(labels.max()) + 1)
+    names = sources.class_names(name, int(labels.max()) + 1)
     print(f"{'client':>6}{'samples':>9}{'classes':>9}  dominant class")
     for row in client_rows(part, labels)[: arguments.show]:
         dominant = "-" if row.dominant is None else f"{names[row.dominant]} {row.dominant_percent:.1f} %"

@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    from qlocaladam.federated.experiment import run
     from qlocaladam.federated.partition import load_partition
+    from qlocaladam.federated.run import run
     from qlocaladam.federated.settings import RunSettings
 
     names = RunSettings.__dataclass_fields__

@@ -13,6 +13,7 @@ import pandas as pd
 import scipy  # its parts are loaded when they are used: every snakemake reads this file
 
 from qlocaladam.experiments.grid import as_list
+from qlocaladam.experiments.runs import collapse_bound
 from qlocaladam.ledger.form import WAYS
 from qlocaladam.ledger.intervals import TESTS, Entry, Interval, bounds, corners, of_entry, plain
 
@@ -92,7 +93,7 @@ class Evidence:
         seeded = re.compile(rf"{re.escape(name)}/seed=(\d+)")  # to the end: what follows is another setting
         seeds |= {int(found[1]): other for other in self.numbers if (found := seeded.fullmatch(other))}
         finals = [self.value(f"final/{other.partition('/')[2]}") for other in seeds.values()]
-        lost = any(final is None or final < 2 * chance for final in finals)
+        lost = any(final is None or final < collapse_bound(chance) for final in finals)
         values = {seed: self.value(other) for seed, other in seeds.items() if self.value(other) is not None}
         return Sample(values, f"{dataset}/{alpha}", lost, frozenset(seeds.keys() - values.keys()))
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import scipy  # its parts are loaded when they are used: every snakemake reads this file
 
 from qlocaladam.analysis.significance import from_printed
+from qlocaladam.experiments.runs import collapse_bound
 
 WHOLE_UNITS = ("count", "bytes", "line", "equation")
 """Units of what is counted and never rounded: such a number stands for itself alone."""
@@ -154,8 +155,8 @@ TESTS: dict[str, Callable[..., bool | None]] = {
     "closer": lambda first, *others: abs(first) < min(map(abs, others)),
     "between": lambda value, low, high: low <= value <= high,
     "each_greater": lambda *values: all(map(gt, values[: len(values) // 2], values[len(values) // 2 :])),
-    "collapsed": lambda accuracy, chance: accuracy < 2 * chance,
-    "not_collapsed": lambda accuracy, chance: accuracy >= 2 * chance,
+    "collapsed": lambda accuracy, chance: accuracy < collapse_bound(chance),
+    "not_collapsed": lambda accuracy, chance: accuracy >= collapse_bound(chance),
     "significant": lambda p, difference, bound: difference > 0 if p < bound else None,
     "not_significant": lambda p, bound: p >= bound,
     "less_spread": _less_spread,

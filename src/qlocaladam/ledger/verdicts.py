@@ -30,6 +30,7 @@ from qlocaladam.analysis.contrasts import (
     seeds_for_difference,
     seeds_for_equivalence,
 )
+from qlocaladam.experiments.runs import collapse_bound
 
 LEVEL = 0.025
 """Of each direction."""
@@ -224,7 +225,7 @@ def _collapsed(samples: Sequence[Sample], residuals: Residuals, chance: float) -
     An arm may collapse with some seeds only. That it does is true where a quarter of all seeds would, and that it does
     not where a quarter would train: what all of these runs did, more than a quarter of all seeds do.
     """
-    values, bound = list(samples[0].values.values()), 2 * chance
+    values, bound = list(samples[0].values.values()), collapse_bound(chance)
     if len(values) < 2:
         return Judgement(None, ONE_SEED)
     lost = sum(value < bound for value in values)

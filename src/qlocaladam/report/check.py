@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qlocaladam import datasets
 from qlocaladam.analysis import (
     contrasts,
     footprint,
@@ -27,6 +26,7 @@ from qlocaladam.analysis import (
     significance,
 )
 from qlocaladam.analysis.client_memory import client_memory
+from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.runs import read_runs
 from qlocaladam.federated import record
@@ -83,7 +83,7 @@ def _data(layout: Layout) -> Iterator[Finding]:
             yield Finding("data", file, UNKNOWN, "not here: runs are compared with the configuration only")
             continue
         try:
-            data = datasets.load(file)
+            data = load(file)
         except ValueError as error:
             yield Finding("data", file, WRONG, str(error))
             continue
@@ -119,10 +119,10 @@ def _partition(layout: Layout, place: Mapping[str, Any], file: str) -> Finding:
 def _labels(layout: Layout, dataset: str) -> Any:
     """Of the training images that clients share, or None without sound data."""
     try:
-        data = datasets.load(layout.data_file(dataset))
-    except (ValueError, datasets.DataUnavailable):
+        data = load(layout.data_file(dataset))
+    except (ValueError, DataUnavailable):
         return None
-    return datasets.subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
+    return subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
 
 
 def _same(what: str, own: object, expected: object) -> tuple[str, str]:

@@ -199,6 +199,7 @@ ANSWERS: Columns = {
     "Margin (pp)": _column("margin", ".2f"),
     "p": _p_value("p"),
     "p (wider margin)": _p_value("wider_p"),
+    "p (paired, decides nothing)": _p_value("paired_p"),
     "Seeds": _column("n", ".0f"),
     "Seeds wanted": _column("seeds_wanted"),
     "Why there is no test": _column("reason"),

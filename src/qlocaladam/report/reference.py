@@ -76,7 +76,7 @@ CHANGED = (
     "normalised arms have an exact zero and round stochastically",
     "scales are larger, so that every weight has a gradient: quick at 40x40, small at 48x48 with 30 rounds",
     "arms are judged over the last third of the rounds by one model of arm and seed, with margins relative to FP32",
-    "the ledger judges over all seeds, a claim with a margin only by what is beyond it, one seed decides nothing",
+    "the ledger judges over all seeds by two tests that must agree, a claim with a margin only by what is beyond it",
 )
 """What those should know who come with older results; CHANGELOG.md has all of it."""
 CONFIDENCE = 0.95

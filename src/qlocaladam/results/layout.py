@@ -11,13 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam import ARITHMETIC_SINCE, datasets
+from qlocaladam import ARITHMETIC_SINCE
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import CIFAR_SIZES
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.grid import DEFAULTS, GRID, SUBSETS, Config, as_list
 from qlocaladam.federated.partition import IID
+from qlocaladam.federated.progress import PlannedRun
 from qlocaladam.federated.record import FILES, differences, read_json
 from qlocaladam.project import project_file
-from qlocaladam.report.progress import Run
 from qlocaladam.results.released import SOURCE as RELEASED
 
 EXACT = "results/exact"
@@ -141,9 +143,9 @@ class Layout:
         names = {"dataset": dataset, "arm": "fp32", **grid.usual(self.config, dataset)}
         return {name: grid.word(name, names[name]) for name in GRID}
 
-    def prepared(self, data: str) -> datasets.Prepared | None:
+    def prepared(self, data: str) -> sources.Prepared | None:
         """Of a prepared file; None where it has to be made, for the first time or again."""
-        return datasets.prepared(f"results/data/{data}.npz", self.config["sources"].get(data))
+        return sources.prepared(f"results/data/{data}.npz", self.config["sources"].get(data))
 
     def _data_facts(self, dataset: str) -> dict[str, Any]:
         """What results must say of their data, as far as is known before they are made."""
@@ -186,7 +188,7 @@ class Layout:
         folder = self.run_folder(place)
         return lacks([f"{folder}/{name}" for name in FILES], f"{folder}/settings.json", self.run_request(place))
 
-    def described(self, place: Row) -> Run:
+    def described(self, place: Row) -> PlannedRun:
         """What people are told of a run while it is waited for. Axes where it is as most runs are left out."""
         dataset, arm = place["dataset"], place["arm"]
         usual = {**grid.usual(self.config, dataset), **self.config["arms"][arm]}
@@ -194,7 +196,7 @@ class Layout:
         others = [n for n in GRID if n not in named and grid.word(n, usual[n]) != place[n]]
         words = ["IID" if place["alpha"] == IID else f"alpha {place['alpha']}", self.labels()["arm"][arm]]
         words += [f"{name.replace('_', ' ')} {place[name]}" for name in others] + [f"seed {place['seed']}"]
-        return Run(", ".join([self.data_in_words(dataset), *words]), dataset, arm, self._work(place))
+        return PlannedRun(", ".join([self.data_in_words(dataset), *words]), dataset, arm, self._work(place))
 
     def data_in_words(self, dataset: str) -> str:
         """What data are, and what they stand for where that is something else."""
@@ -210,7 +212,7 @@ class Layout:
             request["dataset"].get("training_images"),
         )
         if images is None:
-            images, _ = datasets.counts(data, self.config["sources"].get(data)) or datasets.CIFAR_SIZES
+            images, _ = sources.counts(data, self.config["sources"].get(data)) or CIFAR_SIZES
         part = settings["clients_per_round"] / request["partition"]["clients"]
         return float(settings["rounds"] * settings["epochs"] * images * part)
 
