@@ -26,8 +26,8 @@ from torch import Tensor
 from qlocaladam.codecs import Codec, dynamic_map
 from qlocaladam.kernels import Rule, Work
 from qlocaladam.kernels.memory import pointers, update_dense
-from qlocaladam.keys import stream_key
 from qlocaladam.states import has_memory
+from qlocaladam.streams import stream_key
 
 BLOCK_SIZES = (32, 64, 128, 256)
 PROGRAM_VALUES = 512
@@ -76,7 +76,7 @@ def _ordered(bits):
 
 @triton.jit
 def _mix(x):
-    """As `mix` of keys.py."""
+    """As `mix` of streams.py."""
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
     return x ^ (x >> 16)
@@ -84,7 +84,7 @@ def _mix(x):
 
 @triton.jit
 def _key(stream, number, use):
-    """As `stream_key` of keys.py goes on after seed and step."""
+    """As `stream_key` of streams.py goes on after seed and step."""
     key = _mix((stream.to(tl.uint32) + 0x9E3779B9) ^ number.to(tl.uint32))
     return _mix((key + 0x9E3779B9) ^ use)
 
