@@ -7,7 +7,7 @@ KERNEL := $(wildcard src/qlocaladam/kernels/*.[ch])
 
 NAMED := envs/requirements.txt envs/development.txt envs/benchmark.txt
 
-.PHONY: help test reproduce benchmark lint format pins clean
+.PHONY: help check test reproduce benchmark lint format pins clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ help:  ## this list
 
 test: .venv/development  ## set up, then run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+check: lint  ## the linters, then the unit tests: what to run while changing something
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/unit
 
 reproduce: .venv/development  ## set up, then rebuild every table, figure and number at the default scale
 	$(BIN)/snakemake --cores $(CORES)

@@ -3,7 +3,7 @@
 import os
 
 from qlocaladam import project
-from qlocaladam.paper import configuration
+from qlocaladam.experiments import configuration
 
 # For `snakemake -s path/to/Snakefile -d elsewhere`, and where another workflow has this one as a module.
 os.environ[project.VARIABLE] = workflow.current_basedir.get_path_or_uri(secret_free=True)

@@ -161,14 +161,14 @@ def _analyse_participation(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _analyse_significance(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import significance
-    from qlocaladam.paper.runs import read_runs
+    from qlocaladam.experiments.runs import read_runs
 
     return {"significance.csv": significance.compare(read_runs(arguments.runs, arguments.asked))}
 
 
 def _analyse_contrasts(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import contrasts
-    from qlocaladam.paper.runs import read_runs
+    from qlocaladam.experiments.runs import read_runs
 
     runs = read_runs(arguments.runs, arguments.asked)
     return {
@@ -179,7 +179,7 @@ def _analyse_contrasts(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _analyse_registered(arguments: argparse.Namespace) -> dict[str, Any]:
     from qlocaladam.analysis import registered
-    from qlocaladam.paper.runs import read_runs
+    from qlocaladam.experiments.runs import read_runs
 
     runs = read_runs(arguments.runs, arguments.asked)
     return {"answers.csv": registered.answers(registered.load(arguments.questions), runs, arguments.scale)}
@@ -243,8 +243,8 @@ def _analyse_microscope(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _table(arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import tables
-    from qlocaladam.paper.runs import read_runs
+    from qlocaladam.experiments.runs import read_runs
+    from qlocaladam.results import tables
 
     runs = read_runs(arguments.runs, arguments.spec.get("asked")) if arguments.runs else None
     table = tables.build(arguments.spec, runs, dict(arguments.file))
@@ -253,16 +253,16 @@ def _table(arguments: argparse.Namespace) -> None:
 
 
 def _figure(arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import figures
-    from qlocaladam.paper.runs import read_runs
+    from qlocaladam.experiments.runs import read_runs
+    from qlocaladam.results import figures
 
     panels = [read_runs(folders, arguments.spec.get("asked")) for folders in arguments.panel]
     figures.save(figures.draw(arguments.spec, panels, dict(arguments.file)), arguments.pdf, arguments.png)
 
 
 def _numbers(arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import numbers
-    from qlocaladam.paper.runs import read_runs
+    from qlocaladam.experiments.runs import read_runs
+    from qlocaladam.results import numbers
 
     collected = numbers.collect(
         arguments.spec, read_runs(arguments.runs, arguments.spec.get("asked")), dict(arguments.file)
@@ -272,7 +272,7 @@ def _numbers(arguments: argparse.Namespace) -> None:
 
 
 def _claims(arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import claims
+    from qlocaladam.ledger import claims
 
     path = arguments.numbers or Path("results", arguments.scale, "numbers.json")
     if not path.exists():
@@ -291,7 +291,7 @@ def _claims(arguments: argparse.Namespace) -> None:
 
 
 def _page(arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import page
+    from qlocaladam.report import page
 
     _write_text(arguments.out, arguments.page(page, arguments))
 
@@ -305,7 +305,7 @@ def _page_of_ledger(page: Any, arguments: argparse.Namespace) -> Any:
 
 
 def _page_of_released(page: Any, arguments: argparse.Namespace) -> Any:
-    from qlocaladam.paper import released
+    from qlocaladam.results import released
 
     return released.markdown(arguments.source, arguments.labels)
 
@@ -316,7 +316,7 @@ def _page_of_results(page: Any, arguments: argparse.Namespace) -> Any:
 
 
 def _reference(arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import reference
+    from qlocaladam.report import reference
 
     arguments.action(reference, arguments)
 
@@ -326,9 +326,9 @@ def _collect_reference(reference: Any, arguments: argparse.Namespace) -> None:
 
 
 def _verify(reference: Any, arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import configuration
-    from qlocaladam.paper.grid import short_name
-    from qlocaladam.paper.layout import Layout
+    from qlocaladam.experiments import configuration
+    from qlocaladam.experiments.grid import short_name
+    from qlocaladam.results.layout import Layout
 
     kept = reference.read(arguments.reference, arguments.scale)
     overrides = [f"scale={arguments.scale}", *arguments.config]
@@ -349,8 +349,9 @@ def _verify(reference: Any, arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from qlocaladam.paper import check, configuration
-    from qlocaladam.paper.layout import Layout
+    from qlocaladam.experiments import configuration
+    from qlocaladam.report import check
+    from qlocaladam.results.layout import Layout
 
     layout = Layout(configuration.load(arguments.configfile, arguments.config))
     if layout.kept:

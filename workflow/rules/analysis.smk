@@ -180,7 +180,7 @@ rule significance:
 rule contrasts:
     input:
         runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
-        code=code("analysis/contrasts", "paper/runs"),
+        code=code("analysis/contrasts", "experiments/runs"),
     output:
         LAYOUT.contrasts_file("{table}"),
         LAYOUT.contrasts_file("{table}", "differences"),
@@ -210,7 +210,7 @@ rule answers:
     input:
         runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
         questions=project_file("paper/registered.yaml"),
-        code=code("analysis/registered", "analysis/contrasts", "paper/runs"),
+        code=code("analysis/registered", "analysis/contrasts", "experiments/runs"),
     output:
         LAYOUT.answers_file("{table}"),
     log:

@@ -32,7 +32,7 @@ rule check_results:
         rules.numbers.input,
         rules.claims.input,
         rules.pages.input,
-        code=code("paper/check", "optim", "codecs"),
+        code=code("report/check", "optim", "codecs"),
     output:
         csv=f"{RESULTS}/check.csv",
         html=report(

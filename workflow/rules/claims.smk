@@ -13,7 +13,7 @@ rule judge:
     input:
         published=project_file("paper/published.yaml"),
         numbers=f"{RESULTS}/numbers.json",
-        code=code("paper/claims", "paper/latex"),
+        code=code("ledger/claims", "results/latex"),
     output:
         csv=f"{RESULTS}/claims.csv",
         counts=f"{LATEX}/tables/claims.tex",

@@ -16,9 +16,12 @@ from snakemake.utils import min_version
 import qlocaladam
 from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
-from qlocaladam.paper import claims, configuration, consistency, grid, latex, page
-from qlocaladam.paper.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
-from qlocaladam.paper.progress import listen
+from qlocaladam.ledger import claims
+from qlocaladam.experiments import configuration, consistency, grid
+from qlocaladam.results import latex
+from qlocaladam.report import page
+from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
+from qlocaladam.report.progress import listen
 from qlocaladam.project import project_file
 
 min_version("9.0")

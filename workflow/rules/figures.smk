@@ -9,7 +9,7 @@ rule figures:
 rule figure:
     input:
         unpack(figure_inputs),
-        code=code("paper/figures", "paper/style", "paper/runs"),
+        code=code("results/figures", "results/style", "experiments/runs"),
     output:
         pdf=f"{FIGURES}/{{figure}}.pdf",
         png=report(

@@ -36,7 +36,7 @@ rule collect_numbers:
         **LAYOUT.number_files(),
         runs=run_files(LAYOUT.runs, *FILES[1:]),
         listed=LISTED,
-        code=code("paper/numbers", "paper/runs", "paper/latex"),
+        code=code("results/numbers", "experiments/runs", "results/latex"),
     output:
         tex=f"{LATEX}/numbers.tex",
         json=f"{RESULTS}/numbers.json",

@@ -9,7 +9,7 @@ rule collect_reference:
         listed=LISTED,
         claims=f"{RESULTS}/claims.csv",
         tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
-        code=code("paper/reference", "paper/runs"),
+        code=code("report/reference", "experiments/runs"),
     output:
         runs=f"{REFERENCE}/runs.csv",
         histories=f"{REFERENCE}/histories.csv.gz",

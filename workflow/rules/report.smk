@@ -11,7 +11,7 @@ rule pages:
 rule table_page:
     input:
         table=f"{RESULTS}/tables/{{table}}.csv",
-        code=code("paper/page"),
+        code=code("report/page"),
     output:
         report(
             f"{RESULTS}/tables/{{table}}.html",
@@ -40,7 +40,7 @@ rule table_page:
 rule released_page:
     input:
         source=project_file("paper/released.yaml"),
-        code=code("paper/released"),
+        code=code("results/released"),
     output:
         "docs/released.md",
     log:
@@ -63,7 +63,7 @@ rule released_page:
 rule ledger_page:
     input:
         claims=f"{RESULTS}/claims.csv",
-        code=code("paper/page"),
+        code=code("report/page"),
     output:
         report(
             f"{RESULTS}/claims.html",
@@ -94,7 +94,7 @@ rule results_page:
         figures=expand(f"{FIGURES}/{{figure}}.png", figure=FIGURE_NAMES),
         numbers=f"{RESULTS}/numbers.json",
         claims=f"{RESULTS}/claims.csv",
-        code=code("paper/page"),
+        code=code("report/page"),
     output:
         f"{RESULTS}/RESULTS.md",
     log:

@@ -10,7 +10,7 @@ rule tables:
 rule table:
     input:
         unpack(table_inputs),
-        code=code("paper/tables", "paper/runs", "paper/latex"),
+        code=code("results/tables", "experiments/runs", "results/latex"),
     output:
         tex=f"{LATEX}/tables/{{table}}.tex",
         csv=f"{RESULTS}/tables/{{table}}.csv",

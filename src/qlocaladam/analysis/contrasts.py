@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import scipy  # its parts are loaded when they are used: who only shows results needs none
 
-from qlocaladam.paper.grid import AS_IN_THE_PAPER
-from qlocaladam.paper.runs import METRICS, collapsed
+from qlocaladam.experiments.grid import AS_IN_THE_PAPER
+from qlocaladam.experiments.runs import METRICS, collapsed
 
 SETTING = ["dataset", "alpha"]
 CELL = [*SETTING, "arm"]
@@ -184,7 +184,7 @@ def differences(runs: pd.DataFrame, baseline: str = "fp32") -> pd.DataFrame:
 def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") -> pd.DataFrame:
     """One row for each data set, alpha, arm and metric: how far it is from the baseline, and how sure that is.
 
-    `runs` is what `qlocaladam.paper.runs.read_runs` gives, with one block size and one learning rate an arm.
+    `runs` is what `qlocaladam.experiments.runs.read_runs` gives, with one block size and one learning rate an arm.
     `left_out` are seeds of an arm that have no run of the baseline beside them, or no accuracy on either side.
     `scatter_p` is small where an arm scatters more than the residual variance says: then its intervals are too narrow.
     `ci` is the interval of 95 %, `simultaneous` holds for all arms of the setting together (Bonferroni), `tost_ci`, of

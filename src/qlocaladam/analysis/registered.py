@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from qlocaladam.analysis.contrasts import Contrast, check_only_seeds_differ, contrasts
-from qlocaladam.paper.runs import METRICS, collapsed
+from qlocaladam.experiments.runs import METRICS, collapsed
 
 COLUMNS = (
     *("question", "asks", "expected", "dataset", "alpha", "loss_scale", "arm", "baseline", "metric", "seeds_wanted"),
@@ -41,7 +41,7 @@ Json = Mapping[str, Any]
 
 def load(path: str | Path) -> dict[str, Any]:
     """The registration; ValueError names what is wrong with it."""
-    from qlocaladam.paper.configuration import registration  # here: a plan reads it, too, and needs no statistics
+    from qlocaladam.experiments.configuration import registration  # here: a plan reads it, too, and needs no statistics
 
     return registration(path)
 
