@@ -490,7 +490,10 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _strip(png: bytes) -> Images:
-    from PIL import Image
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(how_to_install("PIL"), name="PIL") from error
 
     with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
         return np.asarray(image, np.uint8).reshape(-1, 32, 32, 3)
@@ -514,8 +517,8 @@ def _digits(name: str) -> Dataset:
 def _read_digits() -> tuple[Images, Labels]:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
-    except ImportError as error:
-        raise DataUnavailable(f"digits come with scikit-learn ({error}): {how_to_install('sklearn')}") from error
+    except ModuleNotFoundError as error:
+        raise DataUnavailable(f"digits come with scikit-learn: {how_to_install('sklearn')}") from error
     bunch = load_digits()
     levels, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.uint8)
     found = hashlib.sha256(levels.tobytes() + labels.tobytes()).hexdigest()

@@ -119,14 +119,17 @@ def installed(request, published, borrowed, tmp_path_factory):
     return request.param, run
 
 
-def test_one_wheel_serves_every_python(published):
+def test_one_wheel_serves_every_python(published, tmp_path):
     _, version, _, tags = parse_wheel_filename(published["wheel"].name)
     assert str(version) == qlocaladam.__version__
     assert {(tag.interpreter, tag.abi) for tag in tags} == {("py3", "none")}
     assert tags & set(sys_tags()), "it is for this machine"
     with zipfile.ZipFile(published["wheel"]) as wheel:
-        kernels = [name for name in wheel.namelist() if name.endswith(".so")]
-    assert "qlocaladam/kernels/_fused_default.so" in kernels
+        kernels = [wheel.extract(name, tmp_path) for name in wheel.namelist() if name.endswith(".so")]
+    assert "_fused_default.so" in {Path(kernel).name for kernel in kernels}
+    headers = subprocess.run(["readelf", "--dynamic", *kernels], capture_output=True, text=True, check=True).stdout
+    assert "NEEDED" in headers
+    assert "PATH" not in headers, "folders of the machine that built it"
 
 
 def test_the_sdist_holds_what_the_kernel_is_made_of(published):
