@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from qlocaladam.extras import EXTRA_OF, how_to_install
-from qlocaladam.files import json_text, write_text
+from qlocaladam.files import json_text, table_text, write_text
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _end(code: int, text: str) -> NoReturn:
 
 def write(path: str | os.PathLike[str], content: Any) -> str:
     """A text as it is, a table as CSV. Returns the SHA-256 of the file."""
-    return write_text(path, content if isinstance(content, str) else content.to_csv(index=False, lineterminator="\n"))
+    return write_text(path, content if isinstance(content, str) else table_text(content))
 
 
 def write_analysis(folder: Path, made: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ def write_analysis(folder: Path, made: Mapping[str, Any]) -> None:
     if "summary.json" in made:
         from qlocaladam.federated.record import sealed
 
-        write(folder / "summary.json", json_text(sealed({**made["summary.json"], "files": hashes})))
+        write_text(folder / "summary.json", json_text(sealed({**made["summary.json"], "files": hashes})))
 
 
 def named(files: Any) -> dict[str, Path]:

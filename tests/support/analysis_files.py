@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qlocaladam.analysis import footprint, heterogeneity, participation, precision
+from qlocaladam.analysis import heterogeneity, memory, participation, precision
 from qlocaladam.analysis.client_memory import client_memory
 from qlocaladam.jobs import write_analysis
 
@@ -54,9 +54,9 @@ cifar100,0.5,q-localadam,mean,1,0,,1,,56.0,,55.0,,,,,,,,,,,,,3.0,,6.0,,,one seed
 def write_exact(name: str, folder: Path, arms: dict[str, Any], places: list[tuple[str, str, int]]) -> None:
     """One of the analyses that need no training, as its rule makes it."""
     make: dict[str, Callable[[], Mapping[str, Any]]] = {
-        "memory": lambda: {"memory.csv": footprint.memory(arms, places)},
+        "memory": lambda: {"memory.csv": memory.optimizer_memory(arms, places)},
         "client_memory": lambda: {"client_memory.csv": client_memory(arms, 64)},
-        "scaling": lambda: {"scaling.csv": footprint.scaling()},
+        "scaling": lambda: {"scaling.csv": memory.scaling()},
         "precision": precision.files,
         "heterogeneity": heterogeneity.files,
         "participation": lambda: participation.files(folder / "clients.csv"),

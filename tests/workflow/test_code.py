@@ -73,7 +73,7 @@ def test_what_a_script_loads_is_among_its_code():
         ("report/page.py", {"table_page", "ledger_page", "results_page"}),
         ("analysis/precision.py", {"precision"}),
         ("analysis/participation.py", {"participation"}),
-        ("analysis/steps.py", set()),
+        ("analysis/step_errors.py", set()),
         ("ledger/verdicts.py", {"judge", "ledger_page", "results_page", "table_page"}),
         ("report/reference.py", {"collect_reference"}),
         ("report/progress.py", set()),

@@ -16,7 +16,7 @@ import qlocaladam
 from qlocaladam import imports
 from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
-from qlocaladam.ledger import claims
+from qlocaladam.ledger import presentation
 from qlocaladam.experiments import configuration, consistency, grid
 from qlocaladam.results import latex
 from qlocaladam.report import html, page

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from qlocaladam.experiments.runs import ALL_ROUNDS
-from qlocaladam.ledger.claims import COLUMNS
 from qlocaladam.results.latex import listed
 from qlocaladam.results.numbers import p_value
 
@@ -389,15 +388,6 @@ def explained(spec: Spec) -> str:
 def is_numeric(table: pd.DataFrame) -> list[bool]:
     """Which columns hold numbers, with their signs and deviations."""
     return [all(cell.lstrip("+-<")[:1].isdigit() for cell in table[head] if cell) for head in table]
-
-
-def read_claims(path: Path) -> pd.DataFrame:
-    """claims.csv, every cell as it was written."""
-    claims = _read(path)
-    missing = [name for name in COLUMNS if name not in claims]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; needed are {', '.join(COLUMNS)}")
-    return claims
 
 
 def measured_on(claim: Row) -> str:
