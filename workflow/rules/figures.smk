@@ -7,6 +7,10 @@ def figure_inputs(wildcards):
     return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if runs else {})
 
 
+def figure_code(wildcards):
+    return code("figure", config["figures"][wildcards.figure]["kind"])
+
+
 def figure_spec(wildcards):
     return LAYOUT.figure_spec(wildcards.figure)
 
@@ -27,7 +31,7 @@ rule figures:
 rule figure:
     input:
         unpack(figure_inputs),
-        code=code("figure"),
+        code=figure_code,
     output:
         pdf=f"{FIGURES}/{{figure}}.pdf",
         png=report(

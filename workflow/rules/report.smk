@@ -1,6 +1,10 @@
 # Pages for people: what `snakemake --report report.html` shows beside the figures, and RESULTS.md.
 
 
+def page_code(wildcards):
+    return code("table_page", config["tables"][wildcards.table]["kind"])
+
+
 def page_spec(wildcards):
     return LAYOUT.page_spec(wildcards.table)
 
@@ -20,7 +24,7 @@ rule pages:
 rule table_page:
     input:
         table=f"{RESULTS}/tables/{{table}}.csv",
-        code=code("table_page"),
+        code=page_code,
     output:
         report(
             f"{RESULTS}/tables/{{table}}.html",
@@ -85,7 +89,7 @@ rule results_page:
         figures=expand(f"{FIGURES}/{{figure}}.png", figure=FIGURE_NAMES),
         numbers=f"{TOGETHER}/numbers.json",
         claims=f"{TOGETHER}/claims.csv",
-        code=code("results_page"),
+        code=code("results_page", "*"),
     output:
         f"{TOGETHER}/RESULTS.md",
     log:

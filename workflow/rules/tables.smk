@@ -6,6 +6,10 @@ def table_inputs(wildcards):
     return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
 
 
+def table_code(wildcards):
+    return code("table", config["tables"][wildcards.table]["kind"])
+
+
 def table_spec(wildcards):
     return LAYOUT.table_spec(wildcards.table)
 
@@ -19,7 +23,7 @@ rule tables:
 rule table:
     input:
         unpack(table_inputs),
-        code=code("table"),
+        code=table_code,
     output:
         tex=f"{LATEX}/tables/{{table}}.tex",
         csv=f"{RESULTS}/tables/{{table}}.csv",

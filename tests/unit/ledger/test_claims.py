@@ -10,13 +10,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from analysis_files import write_exact
 from simulated_runs import Runs
 
-from qlocaladam.cli import main
 from qlocaladam.ledger import claims, intervals, presentation
 from qlocaladam.ledger.claims import judge
 from qlocaladam.ledger.form import OF_RUNS, load
 from qlocaladam.ledger.intervals import interval
+from qlocaladam.results.layout import EXACT_FILES
 from qlocaladam.results.numbers import as_json, collect
 
 ROOT = Path(__file__).parents[3]
@@ -50,15 +51,10 @@ def published():
 def exact(tmp_path_factory):
     """numbers.json of a single run: all that needs no training is in it."""
     folder = tmp_path_factory.mktemp("exact")
-    wanted = [f"{dataset}:{arm}:64" for dataset in DATASETS for arm in ARMS]
-    wanted += [f"{dataset}:q-localadam:{size}" for dataset in DATASETS for size in (32, 128)]
-    more = {
-        "memory": ["--arms", json.dumps(ARMS), "--wanted", *wanted],
-        "client-memory": ["--arms", json.dumps(ARMS)],
-        "participation": ["--clients", str(folder / "clients.csv")],
-    }
-    for name in ("memory", "client-memory", "scaling", "precision", "heterogeneity", "participation"):
-        assert main(["analyse", name, "--out", str(folder), *more.get(name, [])]) == 0
+    places = [(dataset, arm, 64) for dataset in DATASETS for arm in ARMS]
+    places += [(dataset, "q-localadam", size) for dataset in DATASETS for size in (32, 128)]
+    for name in EXACT_FILES:
+        write_exact(name, folder, ARMS, places)
     names = {"labels": {"dataset": {"cifar10": "Digits", "cifar100": "Digit pairs"}}, "stands_for": {}}
     spec = {"scale": "quick", "defaults": {"alpha": 0.1, "block_size": 64, "lr": 0.001, "seed": 42}, **names}
     runs = Runs(tmp_path_factory.mktemp("runs"))({"accuracy": [50.0]})
