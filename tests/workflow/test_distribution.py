@@ -125,11 +125,14 @@ def test_one_wheel_serves_every_python(published, tmp_path):
     assert {(tag.interpreter, tag.abi) for tag in tags} == {("py3", "none")}
     assert tags & set(sys_tags()), "it is for this machine"
     with zipfile.ZipFile(published["wheel"]) as wheel:
-        kernels = [wheel.extract(name, tmp_path) for name in wheel.namelist() if name.endswith(".so")]
+        names = wheel.namelist()
+        kernels = [wheel.extract(name, tmp_path) for name in names if name.endswith(".so")]
     assert "_fused_default.so" in {Path(kernel).name for kernel in kernels}
     headers = subprocess.run(["readelf", "--dynamic", *kernels], capture_output=True, text=True, check=True).stdout
     assert "NEEDED" in headers
     assert "PATH" not in headers, "folders of the machine that built it"
+    report = ROOT / "src/qlocaladam/report"
+    assert {f"qlocaladam/report/{path.name}" for path in report.iterdir() if path.suffix in (".css", ".js")} <= {*names}
 
 
 def test_the_sdist_holds_what_the_kernel_is_made_of(published):

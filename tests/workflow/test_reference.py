@@ -45,10 +45,7 @@ def folders(results: Path) -> list[Path]:
 
 
 def collect(results: Path, out: Path, *, of: slice = slice(None)) -> None:
-    given = [f"--runs={folder}" for folder in folders(results)[of]]
-    tables = sorted(map(str, results.glob("tables/*.csv")))
-    made = ["--claims", str(results / "claims.csv"), "--tables", *tables]
-    assert main(["reference", "collect", *given, *made, "--out", str(out)]) == 0
+    reference.write(out, folders(results)[of], results / "claims.csv", sorted(results.glob("tables/*.csv")))
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +110,7 @@ def test_one_row_a_run_says_what_it_was_and_what_came_out(finished, root):
 
 
 def test_every_setting_that_decides_the_numbers_of_a_run_is_kept():
-    from qlocaladam.federated.experiment import RunSettings
+    from qlocaladam.federated.settings import RunSettings
 
     elsewhere = {"arm": "optimizer", "optimizer": "options", "lr": "lr", "seed": "seed", "device": "device"}
     names = {elsewhere.get(name, name) for name in RunSettings.__dataclass_fields__}

@@ -228,6 +228,7 @@ def check(config: Config) -> None:
     for part in ("tables", "figures"):
         for name, entry in config[part].items():
             _check_entry(config, f"{part}, {name}", entry, names)
+    _known("gallery", config.get("gallery", []), config["figures"])
 
 
 def _check_entry(config: Config, key: str, entry: Config, names: list[str]) -> None:

@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
+from qlocaladam import RELEASED_FLOOR
 from qlocaladam.experiments.grid import GRID, as_list
 from qlocaladam.experiments.runs import METRICS, collapsed, read_histories
 from qlocaladam.files import write_whole
@@ -83,8 +84,6 @@ CLIENT_COLOURS = {
 STEP_QUANTILES = {"median": "Median error\n(learning rates)", "p99": "99th percentile of error\n(learning rates)"}
 ERROR_COLOURS = (1e-3, 1e3)
 """Errors that have a colour of their own; beyond these all have the same."""
-FLOOR = 1e-8
-"""What the released code reads every variance as at least."""
 
 
 def draw(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
@@ -502,14 +501,14 @@ def _step_errors(axes: Axes, errors: pd.DataFrame, quantile: str, lines: Mapping
     axes.set_yscale("symlog", linthresh=1e-4)  # an error of 0 has a place, too
     axes.yaxis.set_minor_locator(NullLocator())
     axes.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
-    axes.axvline(np.log10(FLOOR), color=GREY, linestyle="--", linewidth=0.7, zorder=1.5)
+    axes.axvline(np.log10(RELEASED_FLOOR), color=GREY, linestyle="--", linewidth=0.7, zorder=1.5)
 
 
 def _name_marks(axes: Axes) -> None:
     """What the two grey lines are, in the corner that stays empty: errors are small where variances are large."""
     small: dict[str, Any] = {"fontsize": SMALL, "color": GREY, "textcoords": "offset points"}
     top, right = axes.get_xaxis_transform(), axes.get_yaxis_transform()
-    axes.annotate("floor of the released code", (np.log10(FLOOR), 1), (3, -3), xycoords=top, va="top", **small)
+    axes.annotate("floor of the released code", (np.log10(RELEASED_FLOOR), 1), (3, -3), xycoords=top, va="top", **small)
     axes.annotate("one learning rate", (1, 1), (-3, 2), xycoords=right, ha="right", **small)
 
 
@@ -632,13 +631,13 @@ def model_size(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure
         way.plot(of_arm["parameters"], of_arm["relative_way"], label=labels[arm], **line._asdict())
     way.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
     way.set(ylabel="Length of the way\nover FP32's")
-    way.set_ylim(bottom=0)
+    way.set_ylim(0, 1.08 * max(1, way.dataLim.ymax))  # a line at 1 does not lie on the frame
     for axes in (share, way):
         axes.set(xscale="log", xlabel="Parameters")
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(fp32["parameters"], [EngFormatter(places=1, sep="")(count) for count in fp32["parameters"]])
     figure.suptitle(f"{spec['labels']['dataset'][dataset]}, first {fp32['steps'].iloc[0]} steps")
-    figure.legend(*way.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(*way.get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
     return figure
 
 

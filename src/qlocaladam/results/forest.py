@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from qlocaladam.analysis.registered import EXPLORATORY, NO, OPEN, YES
+from qlocaladam.analysis.registered import EXPLORATORY, NO, OPEN, PRELIMINARY, YES
 from qlocaladam.results.registered import Spec, read
 from qlocaladam.results.style import FAR, GREY, PAGE, SMALL, far_off
 
@@ -32,7 +32,9 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Mapping[str, Path]) 
     for axes, dataset in zip(panels, datasets, strict=True):
         _panel(axes, rows[rows["dataset"] == dataset], questions)
         axes.set(title=spec["labels"]["dataset"][dataset], xlabel="Difference (% of the baseline)")
-    names = [textwrap.fill(asks, 38) for asks in rows.drop_duplicates("question")["asks"]]
+    asked = rows.drop_duplicates("question")
+    status = asked["status"].map({PRELIMINARY: f" ({PRELIMINARY})"}).fillna("")
+    names = [textwrap.fill(asks, 38) for asks in asked["asks"] + status]
     panels[0].set(yticks=range(len(questions)), ylim=(len(questions) - 0.5, -0.5))
     panels[0].set_yticklabels(names, fontsize=SMALL)
     answers = rows["answer"].unique()
@@ -69,6 +71,9 @@ def _panel(axes: Any, rows: pd.DataFrame, questions: list[str]) -> None:
             far_off(axes, ends[1], place, COLOURS[row["answer"]])
             continue
         axes.plot(ends[::2], [place, place], color=COLOURS[row["answer"]], linewidth=2, solid_capstyle="butt")
+        for end, limit, points in zip(ends[::2], axes.get_xlim(), "<>", strict=True):
+            if abs(end) > abs(limit):  # it goes on beyond the frame
+                axes.plot(limit, place, points, color=COLOURS[row["answer"]], markersize=4.2, clip_on=False)
         axes.plot(ends[1], place, **_marker(row["answer"]))
 
 

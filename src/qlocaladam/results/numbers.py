@@ -415,7 +415,7 @@ def _of_answers(path: Path, label: Label) -> Iterator[Number]:
     """Each registered question: its answer, and the difference on each data set."""
     forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "baseline_mean": ".2f", "difference": "+z.2f", "margin": ".2f"}
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "tost_ci") for end in ("low", "high")}
-    forms |= {"p": p_value, "wider_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
+    forms |= {"p": p_value, "wider_p": p_value, "paired_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
     for row in pd.read_csv(path, dtype={"alpha": str, "seeds": str}).to_dict("records"):
         yield from _cells(f"registered/{row['question']}/{row['dataset']}", row, forms, path, label(row["dataset"]))
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
-import seaborn as sns
 from matplotlib import style
 from matplotlib.axes import Axes
 
@@ -26,6 +25,11 @@ FAR = 6
 GREY = "#6e6e6e"
 
 SETTINGS = {
+    # seaborn's whitegrid, which takes a second to import
+    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), ".15"),
+    **dict.fromkeys(("axes.axisbelow", "axes.grid", "patch.force_edgecolor"), True),
+    "lines.solid_capstyle": "round",
+    "patch.edgecolor": "w",
     "figure.dpi": DPI,
     "savefig.dpi": DPI,
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
@@ -92,7 +96,7 @@ def theme() -> Iterator[None]:
 
     Fonts and sizes are looked up while drawing, so drawing, laying out and saving all belong inside.
     """
-    with style.context(["default", {**sns.axes_style("whitegrid"), **SETTINGS}]):
+    with style.context(["default", SETTINGS]):
         yield
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam.datasets import WINDOW
+from qlocaladam.data.dataset import WINDOW
 from qlocaladam.experiments.grid import GRID, as_list, text, typed
 from qlocaladam.experiments.runs import ALL_ROUNDS, METRICS, collapsed
 from qlocaladam.federated.partition import IID

@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 import yaml
 from registered_runs import CONFIG, LABELS, QUESTIONS, REGISTRATION, SEEDS, answered, simulated
+from scipy import stats
+from scripts import run_script
 
 from qlocaladam.analysis import registered as module
 from qlocaladam.analysis.registered import answers, load
-from qlocaladam.cli import main
 from qlocaladam.experiments import configuration, grid
 from qlocaladam.results import forest
 from qlocaladam.results import registered as shown
@@ -72,6 +73,12 @@ def test_answers_are_as_expected_where_the_runs_are():
     assert table["margin"].tolist() == pytest.approx((0.05 * table["baseline_mean"]).tolist())
     assert table["wider_margin"].tolist() == pytest.approx((0.1 * table["baseline_mean"]).tolist())
     assert table["succeeds"].tolist() == (table["p"] < 0.05).tolist()
+    collapsed = table["variance"] == "paired"
+    assert table.loc[collapsed, "paired_p"].tolist() == pytest.approx(table.loc[collapsed, "p"].tolist())
+    own = simulated().query("dataset == 'cifar10' and loss_scale == 1").pivot(index="seed", columns="arm")["last_third"]
+    last = table[(table["question"] == "above-fp32") & (table["dataset"] == "cifar10")].iloc[0]
+    alone = stats.ttest_rel(own["q-localadam"], own["fp32"], alternative="greater").pvalue
+    assert (last["paired_p"], last["variance"]) == (pytest.approx(alone), "pooled")
 
 
 def one_question(expected: str) -> dict[str, Any]:
@@ -321,20 +328,16 @@ def test_a_configuration_without_the_table_needs_no_questions(monkeypatch):
         configuration.refuse_unknown_in_questions(CONFIG)
 
 
-def test_the_command_answers_without_runs_and_refuses_in_one_line(written, tmp_path, capsys):
-    given = ["analyse", "registered", "--runs", "--scale", "small"]
-    path = written(lambda r: None)
-    for name in ("one", "two"):
-        assert main([*given, "--questions", str(path), "--out", str(tmp_path / name)]) == 0
-    found = [(tmp_path / name / "answers.csv").read_bytes() for name in ("one", "two")]
-    assert found[0] == found[1]
-    table = pd.read_csv(tmp_path / "one/answers.csv")
+def test_the_script_answers_without_runs_and_refuses_in_one_line(written, tmp_path):
+    params = {"runs": [], "asked": None, "scale": "small"}
+    path, out = written(lambda r: None), {"csv": tmp_path / "answers.csv"}
+    run_script("answers", tmp_path / "job", out, input={"questions": str(path)}, params=params)
+    table = pd.read_csv(tmp_path / "answers.csv")
     assert tuple(table) == module.COLUMNS
     assert set(table["status"]) == {"runs missing"}
     path = written(lambda r: r.update(margin=5))
-    with pytest.raises(SystemExit):
-        main([*given, "--questions", str(path), "--out", str(tmp_path / "three")])
-    assert capsys.readouterr().err == f"qlocaladam: {path}: margin is 5; accepted: a number between 0 and 1\n"
+    said = run_script("answers", tmp_path / "job", out, ok=False, input={"questions": str(path)}, params=params)
+    assert said == f"qlocaladam: {path}: margin is 5; accepted: a number between 0 and 1\n"
 
 
 # As they are shown.
@@ -405,6 +408,20 @@ def test_a_figure_has_a_row_for_every_question(tmp_path):
             assert line.get_xdata()[0] == pytest.approx(percent)
         assert [text.get_text() for text in axes.texts if text.get_position()[1] == 4] == ["runs missing"]
         assert low < -5 < 5 < high, "the margin is seen whole"
+
+
+def test_a_figure_says_what_is_preliminary_and_where_an_interval_goes_on(tmp_path):
+    runs = simulated(seeds=SEEDS[:2])
+    chosen = (runs["arm"] == "q-localadam") & (runs["loss_scale"] == 0.0001)
+    runs.loc[chosen, "last_third"] += 4 * (-1) ** np.arange(chosen.sum())
+    answers(REGISTRATION, runs, "small").to_csv(tmp_path / "answers.csv", index=False)
+    figure = forest.figure(SPEC, [], {"answers": tmp_path / "answers.csv"})
+    labels = [" ".join(label.get_text().split()) for label in figure.axes[0].get_yticklabels()]
+    assert labels == [f"{question['asks']} (preliminary)" for question in REGISTRATION["questions"]]
+    place = QUESTIONS.index("loss-scale-floor")
+    marks = [line for line in figure.axes[0].lines if line.get_marker() == "<"]
+    assert [line.get_ydata()[0] for line in marks] == [place]
+    assert marks[0].get_xdata()[0] == figure.axes[0].get_xlim()[0]
 
 
 def test_questions_without_any_runs_can_be_shown(tmp_path):

@@ -12,20 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qlocaladam.datasets import training_labels
+from qlocaladam.data.dataset import training_labels
 from qlocaladam.federated import partition as module
 from qlocaladam.federated.partition import (
     Partition,
-    class_counts,
-    client_rows,
     dirichlet_partition,
-    heterogeneity,
     iid_partition,
     labels_sha256,
     load_partition,
     partition,
-    summary,
 )
+from qlocaladam.federated.partition_statistics import class_counts, client_rows, heterogeneity_word, summary
 
 SEED = 42
 Row = tuple[str, str | int, str]
@@ -373,7 +370,7 @@ def test_too_few_classes_are_refused() -> None:
 
 
 def test_heterogeneity_words_between_and_beyond_the_published_alphas() -> None:
-    assert [heterogeneity(alpha) for alpha in (0.01, 0.3, 0.7, 10)] == ["Extreme", "High", "Moderate", "Low"]
+    assert [heterogeneity_word(alpha) for alpha in (0.01, 0.3, 0.7, 10)] == ["Extreme", "High", "Moderate", "Low"]
 
 
 def test_other_labels_are_refused() -> None:
