@@ -41,6 +41,9 @@ CLIENT_FILES = {
     "microscope": ("microscope.csv", "microscope_by_step.csv", "summary.json"),
 }
 """Of the analyses that train a little themselves. The summary comes last, and says what made them."""
+STEP_COST, START_COST = 64, 10_000
+"""Samples that a step takes as long as, whatever its batch, and the start of a run: on a CPU at the default scale. At larger
+ones all batches are of one size and no start counts."""
 WITHOUT_PARTITION = ("distributions", "model_size", "microscope")
 """Those of them that train on all data together, or deal these out themselves."""
 SHOWN_ANALYSIS = {**{name: name for name in CLIENT_FILES}, "step_layers": "steps"}
@@ -204,7 +207,7 @@ class Layout:
         return own if paper in (None, own) else f"{own} for {paper}"
 
     def _work(self, place: Row) -> float:
-        """Samples that a run trains on in all, if every client has as many."""
+        """What a run costs, counted in samples, if every client has as many."""
         request = self.run_request(place)
         settings, data, images = (
             request["settings"],
@@ -214,7 +217,8 @@ class Layout:
         if images is None:
             images, _ = sources.counts(data, self.config["sources"].get(data)) or CIFAR_SIZES
         part = settings["clients_per_round"] / request["partition"]["clients"]
-        return float(settings["rounds"] * settings["epochs"] * images * part)
+        samples = settings["rounds"] * settings["epochs"] * images * part
+        return float(samples * (1 + STEP_COST / settings["batch_size"]) + START_COST)
 
     # Analyses of clients and models, which train a little themselves.
 
