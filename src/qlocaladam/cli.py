@@ -326,13 +326,12 @@ def _collect_reference(reference: Any, arguments: argparse.Namespace) -> None:
 
 
 def _verify(reference: Any, arguments: argparse.Namespace) -> None:
-    from qlocaladam.experiments import configuration
     from qlocaladam.experiments.grid import short_name
     from qlocaladam.results.layout import Layout
 
     kept = reference.read(arguments.reference, arguments.scale)
     overrides = [f"scale={arguments.scale}", *arguments.config]
-    layout = Layout(configuration.load(arguments.configfile, overrides))
+    layout = Layout.load(arguments.configfile, overrides)
     asked = [short_name(place) for place in layout.runs.to_dict("records")]
     others = len(kept) - kept["run"].isin(asked).sum()
     kept = kept[kept["run"].isin(asked)].reset_index(drop=True)
@@ -349,11 +348,10 @@ def _verify(reference: Any, arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from qlocaladam.experiments import configuration
     from qlocaladam.report import check
     from qlocaladam.results.layout import Layout
 
-    layout = Layout(configuration.load(arguments.configfile, arguments.config))
+    layout = Layout.load(arguments.configfile, arguments.config)
     if layout.kept:
         raise ValueError("reference is True; accepted: false, for what is kept is checked where it is read")
     findings = check.check(layout, arguments.only or check.KINDS)

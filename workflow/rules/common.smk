@@ -18,7 +18,7 @@ from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
 from qlocaladam.ledger import claims
 from qlocaladam.experiments import configuration, consistency, grid
-from qlocaladam.results import latex
+from qlocaladam.results import kinds, latex
 from qlocaladam.report import page
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
 from qlocaladam.report.progress import listen
@@ -43,7 +43,7 @@ CONFIGURED_BY = [] if MODULE else workflow.configfiles
 COMMAND_LINE = {} if MODULE else workflow.config_settings.config
 if MODULE:
     configuration.complete(config, Path(os.environ[project.VARIABLE], "config.yaml"))
-configuration.settle(config, CONFIGURED_BY, COMMAND_LINE)
+configuration.settle(config, CONFIGURED_BY, COMMAND_LINE, kinds.check)
 
 FLAGS = {word.partition("=")[0] for word in sys.argv}
 REPORT = "--report" in FLAGS
@@ -89,8 +89,11 @@ wildcard_constraints:
 # look outdated, nor an outdated one finished. (Snakemake looks at no parameters of what follows from a job that must
 # run, and has no record of files that were copied.)
 
+# A report sees nothing but this.
 if REPORT and (ledger := Path(RESULTS, "claims.csv")).exists():
-    config["answer"] = page.answer_html(page.read_claims(ledger))  # a report's opening sees nothing but this
+    config["answer"] = page.answer_html(page.read_claims(ledger))
+if REPORT:
+    config["said"] = LAYOUT.said()
 ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & FLAGS)
 
 
