@@ -17,8 +17,8 @@ from qlocaladam.analysis import registered as module
 from qlocaladam.analysis.registered import answers, load
 from qlocaladam.cli import main
 from qlocaladam.experiments import configuration, grid
-from qlocaladam.results import forest
-from qlocaladam.results import registered as shown
+from qlocaladam.results import kinds
+from qlocaladam.results.kinds import registered as shown
 
 ROOT = Path(__file__).parents[3]
 
@@ -309,16 +309,16 @@ def test_a_file_that_is_no_registration_is_refused(written, tmp_path):
 def test_questions_ask_for_what_the_configuration_has(written, monkeypatch, change, message):
     monkeypatch.setattr(configuration, "REGISTERED", str(written(change)))
     with pytest.raises(ValueError, match=rf"^config.yaml: tables.registered shows \S+, whose {message}") as error:
-        configuration.load(["config.yaml"])
+        configuration.load(["config.yaml"], [], kinds.check)
     assert "\n" not in str(error.value)
 
 
 def test_a_configuration_without_the_table_needs_no_questions(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(configuration, "REGISTERED", "nowhere.yaml")
-    configuration.refuse_unknown_in_questions({"tables": {"main": CONFIG["tables"]["main"]}})
+    kinds.check({**CONFIG, "tables": {"main": CONFIG["tables"]["main"]}, "figures": {}})
     with pytest.raises(ValueError, match=r"nowhere\.yaml: cannot be read"):
-        configuration.refuse_unknown_in_questions(CONFIG)
+        kinds.check(CONFIG)
 
 
 def test_the_command_answers_without_runs_and_refuses_in_one_line(written, tmp_path, capsys):
@@ -383,7 +383,7 @@ def test_a_run_without_an_accuracy_is_named_and_leaves_the_answer_preliminary(tm
 
 def test_a_figure_has_a_row_for_every_question(tmp_path):
     path = answered(tmp_path / "answers.csv")
-    figure = forest.figure(SPEC, [], {"answers": path})
+    figure = shown.figure(SPEC, [], {"answers": path})
     assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10", "CIFAR-100"]
     labels = [" ".join(label.get_text().split()) for label in figure.axes[0].get_yticklabels()]
     assert labels == [question["asks"] for question in REGISTRATION["questions"]]
@@ -392,9 +392,9 @@ def test_a_figure_has_a_row_for_every_question(tmp_path):
     table = pd.read_csv(path)
     for axes, dataset in zip(figure.axes, REGISTRATION["datasets"], strict=True):
         own = table[table["dataset"] == dataset].reset_index()
-        points = {line.get_ydata()[0]: line for line in axes.lines if line.get_marker() in forest.MARKERS.values()}
+        points = {line.get_ydata()[0]: line for line in axes.lines if line.get_marker() in shown.MARKERS.values()}
         assert {place: line.get_marker() for place, line in points.items()} == {
-            place: forest.MARKERS[row["answer"]] for place, row in own.iterrows() if place not in (0, 4)
+            place: shown.MARKERS[row["answer"]] for place, row in own.iterrows() if place not in (0, 4)
         }
         far = [text.get_text() for text in axes.texts if text.get_position()[1] == 0 and text.get_text()]
         percent = 100 * own.loc[0, "difference"] / own.loc[0, "baseline_mean"]
@@ -412,7 +412,7 @@ def test_questions_without_any_runs_can_be_shown(tmp_path):
     answers(REGISTRATION, pd.DataFrame(), "small").to_csv(path, index=False)
     table = shown.table(SPEC, None, {"answers": path})
     assert table.caption.endswith("7 open.")
-    figure = forest.figure(SPEC, [], {"answers": path})
+    figure = shown.figure(SPEC, [], {"answers": path})
     for axes in figure.axes:
         assert [text.get_text() for text in axes.texts] == ["runs missing"] * 7
         assert axes.get_xticks().tolist() == [], "no numbers where there is nothing to read off"

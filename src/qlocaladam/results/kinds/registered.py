@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from qlocaladam.analysis.registered import EXPLORATORY, MISSING, NO, OPEN, YES
-from qlocaladam.experiments.configuration import REGISTERED, registration
+from qlocaladam.experiments import configuration
 from qlocaladam.experiments.runs import METRICS
 from qlocaladam.project import project_file
 from qlocaladam.results import forest
@@ -183,7 +183,7 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
 
 def check(config: Config, key: str, entry: Config) -> None:
     """Whether the configuration has what the questions ask about."""
-    content = registration(project_file(REGISTERED))
+    content = configuration.registration(project_file(configuration.REGISTERED))
     asked = [("scale", content["scale"], "scales")]
     asked += [("datasets", dataset, "datasets") for dataset in content["datasets"]]
     asked += [
@@ -193,7 +193,7 @@ def check(config: Config, key: str, entry: Config) -> None:
     ]
     for what, value, part in asked:
         if value not in config[part]:
-            where = f"{key} shows {REGISTERED}, whose {what} is"
+            where = f"{key} shows {configuration.REGISTERED}, whose {what} is"
             raise ValueError(f"{where} {value!r}; accepted: {', '.join(config[part])}")
 
 
