@@ -47,11 +47,13 @@ format: .venv/development  ## let ruff and snakefmt rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-pins:  ## renew the versions of all packages that no file names, from an empty environment
+pins:  ## renew the versions of all packages that no file names, as pip chooses them for an empty environment
 	$(PYTHON) -m venv --clear .venv-pins
-	grep -hv '^-' $(NAMED) > .venv-pins/named.txt
-	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-pins/named.txt
-	.venv-pins/bin/python .ci/pins.py
+	grep -hv '^-' $(NAMED) | sed 's/^torch==/torch===/' > .venv-pins/named.txt
+	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check packaging
+	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
+		--report .venv-pins/report.json -r .venv-pins/named.txt
+	.venv-pins/bin/python .ci/pins.py .venv-pins/report.json
 	rm -rf .venv-pins
 
 clean:  ## remove everything that was set up or built

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.peers import BATCH, EPOCHS, EVALUATION_BATCH, LEARNING_RATE, SEED, WIDTH
-from qlocaladam.datasets import Dataset
-from qlocaladam.federated import experiment
+from qlocaladam.data.dataset import Dataset
+from qlocaladam.federated import rounds
+from qlocaladam.federated.settings import RunSettings
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def load(dataset: Dataset) -> tuple[Images, Images]:
 
 def make_model(classes: int) -> nn.Module:
     """The model of a run of ours, laid out in memory as there."""
-    return experiment.make_model(experiment.RunSettings(width=WIDTH, seed=SEED), classes, torch.device("cpu"))
+    return rounds.make_model(RunSettings(width=WIDTH, seed=SEED), classes, torch.device("cpu"))
 
 
 def train(model: nn.Module, data: Images, indices: Tensor, draw: torch.Generator) -> None:

@@ -18,9 +18,9 @@ from flwr.simulation import run_simulation
 from torch import nn
 
 from benchmarks.peers import CLIENTS, PER_ROUND, SEED, bare
-from qlocaladam.datasets import load
+from qlocaladam.data.dataset import load
 from qlocaladam.federated.partition import Partition, load_partition
-from qlocaladam.federated.streams import stream
+from qlocaladam.streams import torch_stream
 
 client_app = ClientApp()
 
@@ -39,7 +39,7 @@ def train(message: Message, context: Context) -> Message:
     client = int(context.node_config["partition-id"])
     indices = torch.tensor(partition.indices[client])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    bare.train(model, images, indices, stream(SEED, "batches", config["server-round"], client))
+    bare.train(model, images, indices, torch_stream(SEED, "batches", config["server-round"], client))
     metrics = MetricRecord({"num-examples": len(indices)})
     content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
     return Message(content, reply_to=message)

@@ -31,10 +31,10 @@ class Stopwatch:
 
 
 def _stop_after_first_step(watch: Stopwatch) -> None:
-    from qlocaladam.federated import experiment
+    from qlocaladam.federated import rounds
     from qlocaladam.optim import QLocalAdam
 
-    step, train_client = QLocalAdam.step, experiment.train_client
+    step, train_client = QLocalAdam.step, rounds.train_client
 
     def first_step(self: QLocalAdam, *arguments: Any) -> None:
         step(self, *arguments)
@@ -45,7 +45,7 @@ def _stop_after_first_step(watch: Stopwatch) -> None:
         watch.lap("read data, make model")
         return train_client(*arguments)
 
-    QLocalAdam.step, experiment.train_client = first_step, first_client  # type: ignore[method-assign, assignment]
+    QLocalAdam.step, rounds.train_client = first_step, first_client  # type: ignore[method-assign, assignment]
 
 
 def _peak() -> int:
@@ -59,7 +59,7 @@ def main(begin: str, out: str, until: str, arguments: Sequence[str]) -> None:
     import torch  # noqa: F401
 
     watch.lap("import torch")
-    import qlocaladam.federated.experiment  # noqa: F401
+    import qlocaladam.federated.run  # noqa: F401
     from qlocaladam import cli
 
     watch.lap("import qlocaladam")

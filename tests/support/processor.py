@@ -1,6 +1,6 @@
 """Processors that say they have AMX and do not let it be used, as some virtual machines do.
 
-oneDNN believes them, and any bfloat16 product in torch ends with an illegal instruction, which is not what is tested here.
+oneDNN believes them, and any bfloat16 product in torch ends with an illegal instruction: nothing that is tested here.
 """
 
 import os

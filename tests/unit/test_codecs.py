@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qlocaladam import DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
 from qlocaladam.codecs import BITS, ROUNDINGS, NormalisedCodec, dynamic_map, uniform_noise
-from qlocaladam.keys import mix, stream_key
+from qlocaladam.streams import mix, stream_key
 
 LINEAR_4, LOG_4 = partial(LinearCodec, bits=4), partial(LogCodec, bits=4)
 CODECS = [LinearCodec, LogCodec, DynamicCodec, UnsignedDynamicCodec, LINEAR_4, LOG_4]

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from qlocaladam import ARMS, QLocalAdam, optim
 from qlocaladam.federated import client
+from qlocaladam.federated.batches import ImageSet, Normalisation
 from qlocaladam.federated.client import LocalTraining, train_client
-from qlocaladam.federated.images import ImageSet, Normalisation
 from qlocaladam.kernels import reference
 from qlocaladam.optim import _gradients, _rule
 

@@ -22,7 +22,7 @@ def test_import_brings_no_plotting_and_no_models():
 
 
 def test_what_needs_no_torch_starts_without_it():
-    modules = "qlocaladam.cli, qlocaladam.datasets, qlocaladam.federated.partition, qlocaladam.experiments.runs"
+    modules = "qlocaladam.cli, qlocaladam.data.sources, qlocaladam.federated.partition, qlocaladam.experiments.runs"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 

@@ -125,8 +125,10 @@ def test_one_wheel_serves_every_python(published):
     assert {(tag.interpreter, tag.abi) for tag in tags} == {("py3", "none")}
     assert tags & set(sys_tags()), "it is for this machine"
     with zipfile.ZipFile(published["wheel"]) as wheel:
-        kernels = [name for name in wheel.namelist() if name.endswith(".so")]
-    assert "qlocaladam/kernels/_fused_default.so" in kernels
+        names = wheel.namelist()
+    assert "qlocaladam/kernels/_fused_default.so" in names
+    report = ROOT / "src/qlocaladam/report"
+    assert {f"qlocaladam/report/{path.name}" for path in report.iterdir() if path.suffix in (".css", ".js")} <= {*names}
 
 
 def test_the_sdist_holds_what_the_kernel_is_made_of(published):

@@ -18,7 +18,7 @@ from qlocaladam_flower.server_app import app as server_app
 
 from qlocaladam.federated import checkpoint
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import run
+from qlocaladam.federated.run import run
 from qlocaladam.federated.server import WeightedAverage, load_state
 
 CONFIG = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from snakemake.logging import LogEvent
 
+from qlocaladam.federated.progress import PlannedRun
 from qlocaladam.report import progress
-from qlocaladam.report.progress import Run
 
 DATA = "Digits for CIFAR-10 and Digit pairs for CIFAR-100"
 RUNS = {
-    "42": Run("Digits for CIFAR-10, seed 42", "cifar10", "fp32", 100),
-    "123": Run("Digits for CIFAR-10, seed 123", "cifar10", "fp32", 100),
-    "pairs": Run("Digit pairs for CIFAR-100, seed 42", "cifar100", "fp32", 300),
-    "slow": Run("Digits for CIFAR-10, slow, seed 42", "cifar10", "slow", 100),
-    "slow 123": Run("Digits for CIFAR-10, slow, seed 123", "cifar10", "slow", 100),
+    "42": PlannedRun("Digits for CIFAR-10, seed 42", "cifar10", "fp32", 100),
+    "123": PlannedRun("Digits for CIFAR-10, seed 123", "cifar10", "fp32", 100),
+    "pairs": PlannedRun("Digit pairs for CIFAR-100, seed 42", "cifar100", "fp32", 300),
+    "slow": PlannedRun("Digits for CIFAR-10, slow, seed 42", "cifar10", "slow", 100),
+    "slow 123": PlannedRun("Digits for CIFAR-10, slow, seed 123", "cifar10", "slow", 100),
 }
 
 

@@ -112,7 +112,7 @@ def test_one_row_a_run_says_what_it_was_and_what_came_out(finished, root):
 
 
 def test_every_setting_that_decides_the_numbers_of_a_run_is_kept():
-    from qlocaladam.federated.experiment import RunSettings
+    from qlocaladam.federated.settings import RunSettings
 
     elsewhere = {"arm": "optimizer", "optimizer": "options", "lr": "lr", "seed": "seed", "device": "device"}
     names = {elsewhere.get(name, name) for name in RunSettings.__dataclass_fields__}

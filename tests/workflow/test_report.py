@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import base64
-import itertools
+import copy
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 from analysis_files import CONTRASTS
+from browser import Browser, browsed
 from docutils.core import publish_parts
 from jinja2 import Environment, StrictUndefined
 from projects import ROOT, TEST
@@ -27,7 +23,11 @@ from registered_runs import answered
 
 from qlocaladam.ledger import claims
 from qlocaladam.ledger.claims import COLUMNS, NOT_COMPARABLE
-from qlocaladam.report import page
+from qlocaladam.project import VARIABLE
+from qlocaladam.report import html as pages
+from qlocaladam.report import markdown, page
+from qlocaladam.results import kinds
+from qlocaladam.results.layout import Layout
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
 LABELS = {
@@ -35,6 +35,14 @@ LABELS = {
     "arm": {"fp32": "FP32", "q-localadam": "Q-LocalAdam <8 bits>"},
 }
 NAMES = {"scale": "quick", "labels": LABELS, "stands_for": {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}}
+MADE = {
+    "rule": "table",
+    "rulefile": "workflow/rules/tables.smk",
+    "code": "src/qlocaladam/results/tables.py",
+    "runs": ["results/quick/runs/one", "results/quick/runs/two"],
+    "files": ["results/exact/memory.csv"],
+}
+TABLE = {**NAMES, "made": MADE}
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 MAIN = {"kind": "runs", "experiments": ["main"], "rows": "arm", "columns": ["best"], "caption": "The main arms"}
 MAIN_CSV = """\
@@ -78,7 +86,7 @@ def cells(html: str) -> list[list[str]]:
 
 
 def test_sections_are_in_the_order_they_are_read():
-    names = [page.numbered(name) for name in page.SECTIONS]
+    names = [page.numbered(name) for name in kinds.SECTIONS]
     assert names == sorted(names)
     assert names[:2] == ["01. Claims", "02. Registered questions"]
 
@@ -108,11 +116,11 @@ def test_sections_are_in_the_order_they_are_read():
     ],
 )
 def test_every_result_has_its_section(part, name, section):
-    assert page.section(CONFIG[part][name]) == section
+    assert kinds.section(CONFIG[part][name]) == section
 
 
 def test_every_figure_has_a_title_of_its_own():
-    titles = {name: page.figure_title({**NAMES, **entry}) for name, entry in CONFIG["figures"].items()}
+    titles = {name: kinds.figure_title({**NAMES, **entry}) for name, entry in CONFIG["figures"].items()}
     assert len(set(titles.values())) == len(titles)
     said = "Test accuracy after each round, main and heterogeneity: Digits by arm; Digits, Q-LocalAdam <8 bits> by "
     assert titles["convergence_cifar10"] == said + ALPHA
@@ -121,8 +129,17 @@ def test_every_figure_has_a_title_of_its_own():
     assert titles["optimizer_dist_c10"].endswith("Digits")
 
 
-def rendered(name: str, **known: object) -> str:
+TEXTS = {
+    "opening": "<p>opening</p>",
+    "made": {part: defaultdict(lambda: "<p>made</p>") for part in ("table", "figure")},
+}
+
+
+def rendered(name: str, config: dict, **known: object) -> str:
     """A caption as the report makes it, but with every mistake an error."""
+    shown = {part: CONFIG[part].items() for part in ("tables", "figures")}
+    said = {part: {name: kinds.said({**NAMES, **entry}, part) for name, entry in shown[part]} for part in shown}
+    known["config"] = {"report_texts": {**TEXTS, "said": said}, **config}
     template = (ROOT / "workflow/report" / name).read_text()
     environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     text = environment.from_string(template).render(snakemake=SimpleNamespace(**known))
@@ -166,6 +183,7 @@ def test_every_figure_has_a_caption(name):
     }[CONFIG["figures"][name]["kind"]]
     assert opening in said
     assert f"figures/{name}.pdf" in said
+    assert "<p>made</p>" in said
 
 
 @pytest.mark.parametrize("name", CONFIG["tables"])
@@ -173,9 +191,10 @@ def test_every_table_has_a_caption(name):
     files, words = SimpleNamespace(table=f"tables/{name}.csv"), SimpleNamespace(table=name)
     said = rendered("table.rst", config={**CONFIG, "scale": "quick"}, wildcards=words, input=files)
     assert CONFIG["tables"][name]["caption"] in said
-    trained, exact = "experiments" in CONFIG["tables"][name], CONFIG["tables"][name]["kind"] in page.EXACT
-    assert ("Trained at scale" in said, "Nothing is trained" in said) == (trained, exact)
+    assert "<p>made</p>" in said
     kind = CONFIG["tables"][name]["kind"]
+    assert ("Trained at scale" in said) == ("experiments" in CONFIG["tables"][name])
+    assert ("whatever the scale, for nothing is trained" in said) == (kinds.KINDS[kind].exact and kind != "released")
     assert ("Exploratory: intervals, and no verdicts" in said) == (kind == "contrasts")
     assert ("committed before any run" in said) == (kind == "registered")
 
@@ -184,7 +203,7 @@ def test_every_table_has_a_caption(name):
 
 
 def test_a_table_is_rounded_named_and_says_once_what_its_rows_share(main_csv):
-    html = page.table_html({**NAMES, **MAIN}, main_csv)
+    html = pages.table_page({**TABLE, **MAIN}, main_csv)
     assert cells(html) == [
         ["Arm", "Best accuracy (%)", "Final accuracy (%)", "Difference (pp)", "Optimizer memory (MB)", "Collapsed"],
         ["FP32", "65.83 ± 1.50", "60.12", "+0.00", "50.35", "no"],
@@ -197,7 +216,7 @@ def test_a_table_is_rounded_named_and_says_once_what_its_rows_share(main_csv):
 def test_contrasts_show_every_metric_and_what_was_not_tested(tmp_path):
     (tmp_path / "contrasts.csv").write_text(CONTRASTS)
     entry = {"kind": "contrasts", "caption": "Contrasts", "margin": 0.05, "experiments": ["beyond"]}
-    html = page.table_html({**NAMES, **entry}, tmp_path / "contrasts.csv")
+    html = pages.table_page({**TABLE, **entry}, tmp_path / "contrasts.csv")
     head, fp32, method, naive, *rest = cells(html)
     assert dict(zip(head, method, strict=True)) == {
         "Data set": "Digits",
@@ -233,7 +252,7 @@ def test_contrasts_show_every_metric_and_what_was_not_tested(tmp_path):
 def test_answers_show_every_question_and_what_it_rests_on(tmp_path):
     path = answered(tmp_path / "answers.csv")
     entry = {"kind": "registered", "caption": "Answers", "experiments": ["registered"], "labels": ALL_LABELS}
-    html = page.table_html({**NAMES, **entry}, path)
+    html = pages.table_page({**TABLE, **entry}, path)
     head, *rows = cells(html)
     assert len(rows) == 14
     first = dict(zip(head, rows[0], strict=True))
@@ -249,10 +268,10 @@ def test_answers_show_every_question_and_what_it_rests_on(tmp_path):
 
 
 def test_a_table_carries_its_csv_and_needs_no_other_file(main_csv):
-    html = page.table_html({**NAMES, **MAIN}, main_csv)
+    html = pages.table_page({**TABLE, **MAIN}, main_csv)
     content = re.search(r'download="main.csv" href="data:text/csv;base64,(.*?)"', html)[1]
     assert base64.b64decode(content) == main_csv.read_bytes()
-    assert re.findall(r'(?:src|href)="(?!data:|#)', html) == []
+    assert re.findall(r'<(?!a class="file")[^>]*(?:src|href)="(?!data:|#)', html) == []
 
 
 def test_partitions_are_the_papers_own_whatever_stands_in_its_place(tmp_path):
@@ -261,7 +280,7 @@ def test_partitions_are_the_papers_own_whatever_stands_in_its_place(tmp_path):
         "dataset,alpha,client,samples,dominant,dominant_name,dominant_percent,classes\n"
         "cifar10,0.1,0,9348,3,Cat,37.2807,6\ncifar10,iid,0,5000,2,Bird,10.5,10\n"
     )
-    html = page.table_html({**NAMES, "kind": "clients", "caption": "Clients"}, path)
+    html = pages.table_page({**TABLE, "kind": "clients", "caption": "Clients"}, path)
     assert cells(html)[1:] == [["0.1", "0", "9,348", "Cat", "37.28", "6"], ["IID", "0", "5,000", "Bird", "10.50", "10"]]
     assert "In every row: data set CIFAR-10." in html
     assert "own size" in html
@@ -272,7 +291,7 @@ def test_partitions_are_the_papers_own_whatever_stands_in_its_place(tmp_path):
 
 
 def test_the_ledger_counts_and_shows_every_claim():
-    html = page.ledger_html(CLAIMS, "quick")
+    html = pages.ledger_page(CLAIMS, "quick", Path("results/quick"))
     counts, rows = cells(html)[:6], cells(html)[6:]
     assert counts == [
         ["", "exact", "trained", "derived", "claim", "all"],
@@ -306,17 +325,57 @@ def test_the_answer_says_what_holds_what_fails_and_what_is_open():
     }
 
 
-def test_the_report_opens_with_the_answer():
-    answer = page.answer_html(CLAIMS.assign(reason="a<b"))
-    assert "\n" not in answer, "a line of a directive"
-    assert "<summary>1 claims: fails here</summary><ul><li>a&lt;b</li></ul>" in answer
-    assert "holds here" not in answer, "no list of nothing"
-    config = {**CONFIG, "scale": "quick"}
-    said = rendered("workflow.rst", config={**config, "answer": answer})
-    assert answer in said
-    assert said.index(answer) < said.index("Each verdict with its reason") < said.index("Digits stands in")
-    assert said.count("fails here") == answer.count("fails here"), "it is no part of the configuration"
-    assert "has not been made" in rendered("workflow.rst", config=config)
+@pytest.fixture
+def layout(tmp_path, monkeypatch):
+    """Of a folder where nothing is made yet."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv(VARIABLE, str(ROOT))
+    return Layout({**copy.deepcopy(CONFIG), "scale": "small", "registered": True})
+
+
+def test_the_report_opens_with_answers_figures_and_the_ledger(layout):
+    bare = pages.report_texts(Layout({**layout.config, "registered": False}))["opening"]
+    assert "None of the 7 questions of paper/registered.yaml is answered here" in bare
+    assert "<code>snakemake --config scale=small registered=true</code>" in bare
+    assert "The ledger of claims has not been made." in bare
+    assert "<img" not in bare
+    tables, figures = Path("results/small/tables"), Path("figures/small")
+    for folder in (tables, figures):
+        folder.mkdir(parents=True)
+    answered(tables / "registered.csv")
+    (figures / "convergence_cifar10.png").write_bytes(b"a picture")
+    CLAIMS.assign(reason="a<b").to_csv("results/small/claims.csv", index=False)
+    opening = pages.report_texts(layout)["opening"]
+    assert "\n" not in opening, "a line of a directive"
+    assert cells(opening)[0] == ["Question", "Data set", "Answer", "Status", "Difference (pp)", "90 % interval"]
+    assert cells(opening)[1][:4] == ["Without its floor, is the method below FP32?", "CIFAR-10", "yes", "final"]
+    assert base64.b64encode(b"a picture").decode() in opening
+    assert "app.showResultInfo(&#x27;figures/small/convergence_cifar10.png&#x27;)" in opening
+    assert "<b>Holds</b>: 1 of 5 numbers and claims: exact 1.</li>" in opening
+    assert "<summary>1 claims: fails here</summary><ul><li>a&lt;b</li></ul>" in opening
+    assert "holds here" not in opening, "no list of nothing"
+    assert opening.index("Registered") < opening.index("<img") < opening.index("The ledger")
+
+
+def test_the_opening_stands_above_all_and_is_no_part_of_the_configuration():
+    said = rendered("workflow.rst", config={**CONFIG, "scale": "quick"})
+    assert said.index("<p>opening</p>") < said.index("Each has an eye") < said.index("Digits stands in")
+    assert said.count("opening") == 1
+
+
+def test_every_table_and_figure_says_what_made_it(layout, main_csv):
+    html = pages.table_page({**TABLE, **MAIN}, main_csv)
+    assert "Made by the rule <b>table</b>" in html
+    assert "<summary>2 runs</summary>" in html
+    links = re.findall(r'<a class="file" href=".*?">(.*?)</a>', html)
+    assert links == [MADE["rulefile"], MADE["code"], *MADE["runs"], *MADE["files"]]
+    made = pages.report_texts(layout)["made"]
+    assert {part: set(of) for part, of in made.items()} == {"table": set(layout.tables), "figure": set(layout.figures)}
+    shown = made["figure"]["convergence_cifar10"]
+    assert "navbarMode: &#x27;ruleinfo&#x27;, ruleinfo: &#x27;figure&#x27;" in shown
+    runs = {run for rows in layout.panel_rows("convergence_cifar10") for run in layout.folders(rows)}
+    assert set(re.findall("<li>(.*?)</li>", shown)) == runs
 
 
 @pytest.mark.parametrize(
@@ -324,7 +383,7 @@ def test_the_report_opens_with_the_answer():
     [("exact", "good"), ("contradicts itself", "bad"), ("fails here", "bad"), ("not comparable at this scale", "open")],
 )
 def test_a_verdict_has_its_colour(verdict, tone):
-    assert f'<td class="verdict {tone}">{verdict}</td>' in page.ledger_html(CLAIMS, "quick")
+    assert f'<td class="verdict {tone}">{verdict}</td>' in pages.ledger_page(CLAIMS, "quick", Path("results/quick"))
 
 
 def test_claims_are_read_as_they_were_written(claims_csv):
@@ -357,14 +416,19 @@ def results(tmp_path, main_csv, claims_csv):
     said = {"runs/all": "41", "runs/collapsed": "6", "runs/diverged": "0"}
     numbers = tmp_path / "numbers.json"
     figure = {"kind": "precision"}
-    spec = {**NAMES, "tables": {"main": MAIN}, "figures": {"quant_error": figure}}
+    spec = {
+        **NAMES,
+        "results": tmp_path / "results/quick",
+        "tables": {"main": MAIN},
+        "figures": {"quant_error": figure},
+    }
 
     def make(claims=claims_csv, **other):
         figures = {"quant_error": tmp_path / "figures/quick/quant_error.png"}
         folder = tmp_path / "results/quick"
         texts = said | {f"setting/cifar10/{name}": text for name, text in SETTING.items()}
         numbers.write_text(json.dumps({name: {"text": text} for name, text in texts.items()}))
-        return page.results_markdown({**spec, **other}, {"main": main_csv}, figures, numbers, claims, folder)
+        return markdown.results_page({**spec, **other}, {"main": main_csv}, figures, numbers, claims, folder)
 
     return make
 
@@ -417,107 +481,6 @@ def test_results_without_a_ledger_or_without_disagreements_say_so(results, tmp_p
 
 
 # In a browser.
-
-CHROMIUM = shutil.which("chromium")
-browsed = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not there: apt-get install chromium")
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1400,900"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
-)
-# Chromium listens on descriptor 3 and answers on 4.
-START = """
-import os, sys
-for ours, far in zip(sys.argv[1:3], (103, 104)):
-    os.dup2(int(ours), far)
-for far, wanted in ((103, 3), (104, 4)):
-    os.dup2(far, wanted)
-os.execv(sys.argv[3], sys.argv[3:])
-"""
-
-
-class Browser:
-    """Headless Chromium, told what to do in its own protocol over a pipe."""
-
-    def __init__(self, folder: Path) -> None:
-        reads, self.commands = os.pipe()
-        self.answers, writes = os.pipe()
-        command = [sys.executable, "-c", START, str(reads), str(writes), CHROMIUM, *FLAGS, f"--user-data-dir={folder}"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen([*command, "about:blank"], pass_fds=(reads, writes), **quiet)
-        os.close(reads)
-        os.close(writes)
-        self.numbers, self.events, self.unread, self.to = itertools.count(1), [], b"", {}
-        targets = self.send("Target.getTargets")["targetInfos"]
-        target = next(target["targetId"] for target in targets if target["type"] == "page")
-        self.to = {"sessionId": self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.send(f"{domain}.enable")
-
-    def close(self) -> None:
-        self.send("Browser.close")
-        self.process.wait()
-        os.close(self.commands)
-        os.close(self.answers)
-
-    def send(self, method: str, **parameters: object) -> dict:
-        number = next(self.numbers)
-        message = {"id": number, "method": method, "params": parameters, **self.to}
-        os.write(self.commands, json.dumps(message).encode() + b"\0")
-        while (answer := self._receive()).get("id") != number:
-            self.events.append(answer)
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def _receive(self) -> dict:
-        while b"\0" not in self.unread:
-            some = os.read(self.answers, 1 << 20)
-            assert some, "chromium has ended"
-            self.unread += some
-        message, _, self.unread = self.unread.partition(b"\0")
-        return json.loads(message)
-
-    def open(self, address: str) -> None:
-        self.send("Page.navigate", url=address)
-        self.wait("document.readyState === 'complete'")
-
-    def run(self, script: str, **where: object) -> object:
-        done = self.send("Runtime.evaluate", expression=script, returnByValue=True, **where)
-        assert "exceptionDetails" not in done, done
-        return done["result"].get("value")
-
-    def wait(self, script: str, inside: bool = False) -> object:
-        """What a script gives as soon as that is something; inside is in the frame that a result is shown in."""
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            found = self.run(script, **(self.frame() if inside else {}))
-            if found:
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"never came true: {script}")
-
-    def frame(self) -> dict[str, int]:
-        contexts = [e["params"]["context"] for e in self.events if e["method"] == "Runtime.executionContextCreated"]
-        return {"contextId": contexts[-1]["id"]}
-
-    def click(self, text: str) -> None:
-        """A link of the report's menu, or the eye of a result."""
-        found = f'[...document.querySelectorAll("nav li, nav tr")].find(e => e.textContent.trim() === {text!r})'
-        self.wait(f'{found}?.querySelector("a")?.click() ?? !!{found}')
-
-    def complaints(self) -> list[str]:
-        """Errors on the console, and addresses outside this page."""
-        said = []
-        for event in self.events:
-            method, told = event["method"], event["params"]
-            if method == "Runtime.exceptionThrown":
-                said.append(str(told["exceptionDetails"]))
-            elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-                said.append(str(told["args"]))
-            elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
-                said.append(str(told["entry"]))
-            elif method == "Network.requestWillBeSent" and not told["request"]["url"].startswith(("file:", "data:")):
-                said.append(told["request"]["url"])
-        return said
 
 
 @pytest.fixture

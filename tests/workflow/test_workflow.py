@@ -305,8 +305,7 @@ def test_the_schema_knows_the_arms_and_options_of_the_package():
     from qlocaladam import ARMS, QLocalAdam
     from qlocaladam.codecs import ROUNDINGS
     from qlocaladam.experiments.grid import GROUPS
-    from qlocaladam.federated.experiment import RunSettings
-    from qlocaladam.federated.settings import PEERS
+    from qlocaladam.federated.settings import PEERS, RunSettings
     from qlocaladam.optim import MOMENTUM_CODECS, VARIANCE_CODECS
 
     schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from qlocaladam.analysis.footprint import memory
-from qlocaladam.federated.partition import whole_number
+from qlocaladam.checks import whole_number
 from qlocaladam.models import PAPER_MODELS, ResNet18
 
 BATCH_SIZE = 64

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import scipy  # its parts are loaded when they are used: who only shows results needs none
 
@@ -162,7 +163,7 @@ def paired(differences: Sequence[float]) -> Contrast | str:
     if len({round(difference, DIGITS) for difference in differences}) == 1:
         return "the difference is the same for every seed: nothing to test"
     count = len(differences)
-    error = statistics.stdev(differences) / math.sqrt(count)
+    error = float(np.std(differences, ddof=1)) / math.sqrt(count)
     return Contrast(statistics.fmean(differences), error, count - 1, count, PAIRED)
 
 
@@ -207,6 +208,11 @@ def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") 
                 row |= _pairs(of_arm, own[own["arm"] == baseline], metric, found[arm])
             rows.append({**row, "arm": arm})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds_needed": "Int64"})
+
+
+def files(runs: pd.DataFrame, margin: float, baseline: str) -> dict[str, pd.DataFrame]:
+    """Both, by the names of their files."""
+    return {"contrasts.csv": compare(runs, margin, baseline), "differences.csv": differences(runs, baseline)}
 
 
 def _described(runs: pd.DataFrame, metric: str) -> dict[str, Any]:

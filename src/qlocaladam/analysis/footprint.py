@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import torch
 
+from qlocaladam.checks import whole_number
 from qlocaladam.codecs import Codec
-from qlocaladam.federated.partition import whole_number
 from qlocaladam.federated.settings import PEERS
 from qlocaladam.memory import optimizer_bytes
 from qlocaladam.models import PAPER_MODELS, ResNet18

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -40,3 +42,9 @@ def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFra
                 }
             )
     return pd.DataFrame(rows)
+
+
+def files(clients: Path) -> dict[str, pd.DataFrame | str]:
+    """By the names of the files, from clients.csv of `heterogeneity`."""
+    held = pd.read_csv(clients, dtype={"alpha": str})
+    return {"sampling.json": json.dumps(sampling(), indent=2) + "\n", "steps.csv": steps(held)}

@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from qlocaladam.checks import whole_number
 from qlocaladam.codecs import Codec, LinearCodec, LogCodec, UnsignedDynamicCodec
-from qlocaladam.federated.partition import random_stream, whole_number
-from qlocaladam.keys import stream_key
+from qlocaladam.streams import numpy_stream, stream_key
 
 Values = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ TREE = "tree, nearest"
 
 def simulate(count: int = 3000, seed: int = 42) -> pd.DataFrame:
     """Every value, what it decodes to and its relative error (a fraction), by code and then by value."""
-    exponents = random_stream(seed).uniform(-7, 0, whole_number("count", count, 2))
+    exponents = numpy_stream(seed).uniform(-7, 0, whole_number("count", count, 2))
     values = torch.from_numpy(np.sort(10**exponents)).to(torch.float32)  # as the codecs see them
     value = values.double().numpy()
     codes = [_through(kind(count, rounding), values, seed) for kind, rounding in CODES]
@@ -83,3 +83,10 @@ def _through(codec: Codec, values: torch.Tensor, seed: int) -> pd.DataFrame:
 def _compared(code: str, value: Values, decoded: Values) -> pd.DataFrame:
     error = abs(decoded - value) / value
     return pd.DataFrame({"code": code, "value": value, "decoded": decoded, "relative_error": error})
+
+
+def files() -> dict[str, pd.DataFrame]:
+    """All of it, by the names of its files."""
+    errors = simulate()
+    summaries = {"precision_summary.csv": summarise(errors), "precision_by_decade.csv": by_decade(errors)}
+    return {"precision.csv": errors, **summaries}

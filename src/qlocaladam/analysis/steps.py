@@ -19,18 +19,17 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from qlocaladam.analysis.distributions import joined
+from qlocaladam.checks import whole_number
 from qlocaladam.codecs import Codec
-from qlocaladam.datasets import Dataset
+from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import describe, make_model, prepare_device
-from qlocaladam.federated.images import ImageSet, image_sets
-from qlocaladam.federated.partition import Partition, whole_number
-from qlocaladam.federated.sampling import sample_clients, steps_per_round
-from qlocaladam.federated.server import WeightedAverage, load_state
+from qlocaladam.federated.partition import Partition
+from qlocaladam.federated.rounds import Federation
+from qlocaladam.federated.run import describe
+from qlocaladam.federated.sampling import steps_per_round
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.federated.text import TextSet, text_sets
-from qlocaladam.keys import stream_key
 from qlocaladam.optim import ARMS, CODEC_OPTIONS, QLocalAdam, state_codecs
+from qlocaladam.streams import stream_key
 
 Values = NDArray[np.float64]
 Row = dict[str, Any]
@@ -85,19 +84,20 @@ def options_of(name: str, entry: Mapping[str, Any]) -> Row:
 def observe(settings: RunSettings, dataset: Dataset, partition: Partition, after: int) -> tuple[list[Moment], Row]:
     """Train `after` rounds in FP32, whatever arm the settings name, then watch a client of the next one."""
     whole_number("after", after, 0)
-    clients = Clients(replace(settings, rounds=after + 1), dataset, partition)
+    federation = Federation(replace(settings, arm="fp32", optimizer={}, rounds=after + 1), dataset, partition)
     for number in range(1, after + 1):
-        clients.train_round(number)
+        for _ in federation.train_round(number):
+            pass
 
-    client = int(max(clients.rounds[-1], key=lambda each: partition.sizes[each]))
+    client = int(max(federation.sampled[-1], key=lambda each: partition.sizes[each]))
     indices = torch.tensor(partition.indices[client])
-    settings, model = clients.settings, clients.model
+    settings, model = federation.settings, federation.model
     last = steps_per_round(len(indices), settings.epochs, settings.batch_size)
     if last < 2:
         raise ValueError(f"client {client} must take at least 2 steps, got {last}: it has {len(indices)} samples")
     watch = _Watch(model, {*EARLY_STEPS, last})
     with register_optimizer_step_pre_hook(watch):
-        train_client(model, clients.train, indices, settings.local_training(), after + 1, client)
+        train_client(model, federation.train, indices, settings.local_training(), after + 1, client)
     found = {
         **describe(settings, dataset, partition),
         "round": after + 1,
@@ -107,38 +107,6 @@ def observe(settings: RunSettings, dataset: Dataset, partition: Partition, after
         "parameters": sum(param.numel() for param in model.parameters()),
     }
     return watch.moments, found
-
-
-class Clients:
-    """Federated training in FP32, whatever arm the settings name, whose clients can be looked at."""
-
-    def __init__(self, settings: RunSettings, dataset: Dataset, partition: Partition) -> None:
-        partition.check(dataset.y_train)
-        flip = settings.flip and not dataset.is_text
-        self.settings = replace(settings, arm="fp32", optimizer={}, flip=flip)
-        self.partition = partition
-        device = prepare_device(settings.device)
-        sets = text_sets(dataset, device) if dataset.is_text else image_sets(dataset, settings.image_size, device)
-        self.train: ImageSet | TextSet = sets[0]
-        self.model = make_model(self.settings, dataset.outputs, device, dataset.is_text)
-        drawn = (settings.seed, settings.rounds, partition.clients, settings.clients_per_round)
-        self.rounds = sample_clients(*drawn)
-
-    def train_round(self, number: int) -> list[Optimizer]:
-        """One round as the experiment has it; the model becomes the clients' average. The optimizers of its clients."""
-        start = {name: value.clone() for name, value in self.model.state_dict().items()}
-        held = [client for client in self.rounds[number - 1].tolist() if self.partition.sizes[client]]
-        average = WeightedAverage(int(self.partition.sizes[held].sum()))
-        optimizers = []
-        for client in held:
-            load_state(self.model, start)
-            indices = torch.tensor(self.partition.indices[client])
-            result = train_client(self.model, self.train, indices, self.settings.local_training(), number, client)
-            average.add(self.model.state_dict(), len(indices))
-            optimizers.append(result.optimizer)
-        if held:
-            load_state(self.model, average.result(start))
-        return optimizers
 
 
 class _Watch:

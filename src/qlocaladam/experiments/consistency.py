@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam import datasets
+from qlocaladam.data import sources
+from qlocaladam.data.made import EMBEDDED
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.grid import DEFAULTS, GRID, Config, as_list
 from qlocaladam.federated.settings import PEERS, RunSettings
@@ -35,7 +36,7 @@ def _refuse(key: str, value: object, accepted: str) -> None:
 
 def _sources(config: Config) -> None:
     for name, source in config["sources"].items():
-        if name in datasets.EMBEDDED:
+        if name in EMBEDDED:
             _refuse(f"sources.{name}", source, f"none: {name} is made from what is installed; give yours another name")
         if not Path(source).expanduser().exists():
             _refuse(f"sources.{name}", source, "a file or folder that is there")
@@ -50,10 +51,10 @@ def _datasets(config: Config) -> None:
     for name in _used(config):
         entry, key = config["scales"][scale]["datasets"][name], f"scales.{scale}.datasets.{name}"
         data, source = entry["data"], config["sources"].get(entry["data"])
-        if data not in datasets.NAMES and source is None and datasets.source_variable(data) not in os.environ:
-            _refuse(f"{key}.data", data, f"{', '.join(datasets.NAMES)}, or a name under sources")
+        if data not in sources.NAMES and source is None and sources.source_variable(data) not in os.environ:
+            _refuse(f"{key}.data", data, f"{', '.join(sources.NAMES)}, or a name under sources")
         wanted = {part: entry[f"{part}_images"] for part in ("train", "test") if f"{part}_images" in entry}
-        there = datasets.counts(data, source) if wanted else None
+        there = sources.counts(data, source) if wanted else None
         for part, most in zip(("train", "test"), there or (), strict=False):
             if wanted.get(part, 0) > most:
                 _refuse(f"{key}.{part}_images", wanted[part], f"1 to {most:,}, as many as {data} has")

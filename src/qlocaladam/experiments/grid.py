@@ -224,9 +224,9 @@ def check(config: Config) -> None:
         refuse_unknown(f"{key}: dataset", as_list(experiment["dataset"]), config["datasets"])
         refuse_unknown(f"{key}: arm", as_list(experiment["arm"]), config["arms"])
         if is_on(config, experiment):
-            refuse_unknown(
-                f"{key}: dataset at scale {config['scale']}", as_list(experiment["dataset"]), scale["datasets"]
-            )
+            at_scale = f"{key}: dataset at scale {config['scale']}"
+            refuse_unknown(at_scale, as_list(experiment["dataset"]), scale["datasets"])
+    refuse_unknown("gallery", config["gallery"], config["figures"])
 
 
 GROUPS = ("controls", "beyond", "mechanism", "registered")

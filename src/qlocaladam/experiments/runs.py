@@ -102,13 +102,17 @@ def _kept_histories(path: Path) -> tuple[str, dict[str, list[str]]]:
     return first.partition(",")[2], histories
 
 
-def collapsed(runs: pd.DataFrame) -> pd.Series:
-    """Whether each run ends below twice the accuracy of guessing, whatever it reached before.
+def collapse_bound(chance: float) -> float:
+    """The accuracy in percent below which a run has collapsed: twice that of guessing.
 
     With two or three classes that would be too much to ask: there, halfway between guessing and all correct.
     """
-    chance = 100 / runs["classes"]
-    return runs["final"] < (2 * chance).clip(upper=(100 + chance) / 2)
+    return min(2 * chance, (100 + chance) / 2)
+
+
+def collapsed(runs: pd.DataFrame) -> pd.Series:
+    """Whether each run has collapsed in the end, whatever it reached before."""
+    return runs["final"] < (100 / runs["classes"]).map(collapse_bound)
 
 
 def read_histories(runs: pd.DataFrame) -> pd.DataFrame:

@@ -17,8 +17,8 @@ from torch import Tensor
 from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LogCodec, Rows, noise_bits, noise_of_rows, packed, unpacked
 from qlocaladam.kernels import Rule, Work
 from qlocaladam.kernels.memory import overlap
-from qlocaladam.keys import stream_key
 from qlocaladam.states import has_memory
+from qlocaladam.streams import stream_key
 
 CHUNK_VALUES = 2**17
 """Values decoded at a time, so that the temporaries of a step stay in a cache and do not grow with the tensor."""

@@ -22,6 +22,7 @@ import pandas as pd
 import scipy  # its parts are loaded when they are used: every snakemake reads this file
 
 from qlocaladam.analysis.significance import from_printed
+from qlocaladam.experiments.runs import collapse_bound
 from qlocaladam.files import read_yaml
 from qlocaladam.results.latex import CHARACTER_POINTS, NONE, Column, Group, Table, bold, escape
 
@@ -186,8 +187,8 @@ TESTS: dict[str, Callable[..., bool | None]] = {
     "closer": lambda first, *others: abs(first) < min(map(abs, others)),
     "between": lambda value, low, high: low <= value <= high,
     "each_greater": lambda *values: all(map(gt, values[: len(values) // 2], values[len(values) // 2 :])),
-    "collapsed": lambda accuracy, chance: accuracy < 2 * chance,
-    "not_collapsed": lambda accuracy, chance: accuracy >= 2 * chance,
+    "collapsed": lambda accuracy, chance: accuracy < collapse_bound(chance),
+    "not_collapsed": lambda accuracy, chance: accuracy >= collapse_bound(chance),
     "significant": lambda p, difference, bound: difference > 0 if p < bound else None,
     "not_significant": lambda p, bound: p >= bound,
     "less_spread": _less_spread,
@@ -197,7 +198,7 @@ TESTS: dict[str, Callable[..., bool | None]] = {
     "steady": lambda *values, bound: max(values) <= bound * min(values),
     "equal": lambda *values: max(values) - min(values) <= TINY * max(map(abs, values)),
 }
-OF_RUNS = ("greater", "not_less", "monotone", "equivalent", "close", "collapsed", "not_collapsed")
+OF_RUNS = ("greater", "not_less", "monotone", "equivalent", "close", "steadier", "collapsed", "not_collapsed")
 """Ways of `qlocaladam.ledger.verdicts`, by which claims about runs are judged over their seeds."""
 
 

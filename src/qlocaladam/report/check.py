@@ -9,14 +9,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qlocaladam import datasets
 from qlocaladam.analysis import (
     contrasts,
     footprint,
@@ -27,6 +26,7 @@ from qlocaladam.analysis import (
     significance,
 )
 from qlocaladam.analysis.client_memory import client_memory
+from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.runs import read_runs
 from qlocaladam.federated import record
@@ -35,7 +35,8 @@ from qlocaladam.federated.settings import RunSettings
 from qlocaladam.ledger import claims
 from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
-from qlocaladam.report import page
+from qlocaladam.report import html, markdown, template
+from qlocaladam.report.page import read_claims
 from qlocaladam.results import figures, numbers, tables
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
 
@@ -48,8 +49,6 @@ KINDS = (*("data", "partition", "run", "analysis", "exact", "test", "table", "pa
 VERDICTS = (SOUND, WRONG, MISSING, UNKNOWN)
 FAILED = (WRONG, MISSING)
 PUBLISHED = "paper/published.yaml"
-PAPER = (("cifar10", "cifar100"), (0.1, 0.5, 1.0, "iid"))
-"""Data sets and alphas of the paper's partitions."""
 
 
 class Finding(NamedTuple):
@@ -85,7 +84,7 @@ def _data(layout: Layout) -> Iterator[Finding]:
             yield Finding("data", file, UNKNOWN, "not here: runs are compared with the configuration only")
             continue
         try:
-            data = datasets.load(file)
+            data = load(file)
         except ValueError as error:
             yield Finding("data", file, WRONG, str(error))
             continue
@@ -121,10 +120,10 @@ def _partition(layout: Layout, place: Mapping[str, Any], file: str) -> Finding:
 def _labels(layout: Layout, dataset: str) -> Any:
     """Of the training images that clients share, or None without sound data."""
     try:
-        data = datasets.load(layout.data_file(dataset))
-    except (ValueError, datasets.DataUnavailable):
+        data = load(layout.data_file(dataset))
+    except (ValueError, DataUnavailable):
         return None
-    return datasets.subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
+    return subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
 
 
 def _same(what: str, own: object, expected: object) -> tuple[str, str]:
@@ -205,10 +204,15 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     for name in layout.figures:
         files = [f"{layout.figure_folder}/{name}.{form}" for form in ("pdf", "png")]
         yield "figure", files, partial(_figure, layout, name)
-    yield "numbers", [f"{layout.results}/numbers.json", f"{layout.latex}/numbers.tex"], partial(_numbers, layout)
-    tex = [f"{layout.latex}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
-    yield "claims", [f"{layout.results}/claims.csv", *tex], partial(_claims, layout)
-    yield "page", [f"{layout.results}/claims.html", f"{layout.results}/RESULTS.md"], partial(_pages, layout)
+    yield (
+        "numbers",
+        [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"],
+        partial(_numbers, layout),
+    )
+    tex = [f"{layout.latex_together}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
+    yield "claims", [f"{layout.together}/claims.csv", *tex], partial(_claims, layout)
+    pages = [f"{layout.together}/{name}" for name in ("claims.html", "RESULTS.md", "REPRODUCIBILITY.md")]
+    yield "page", pages, partial(_pages, layout)
 
 
 def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> Iterator[Finding]:
@@ -286,29 +290,13 @@ def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
     def whole_clients() -> dict[str, pd.DataFrame]:
         return {"client_memory.csv": client_memory(layout.config["arms"], layout.config["defaults"]["block_size"])}
 
-    def errors() -> dict[str, pd.DataFrame]:
-        found = precision.simulate()
-        summaries = {"precision_summary.csv": precision.summarise(found)}
-        return {"precision.csv": found, **summaries, "precision_by_decade.csv": precision.by_decade(found)}
-
-    @cache
-    def clients() -> pd.DataFrame:
-        return heterogeneity.clients(*PAPER)
-
-    def steps() -> dict[str, pd.DataFrame | str]:
-        own = pd.read_csv(f"{EXACT}/clients.csv", dtype={"alpha": str})
-        sampling = json.dumps(participation.sampling(), indent=2) + "\n"
-        return {"sampling.json": sampling, "steps.csv": participation.steps(own)}
-
     return {
         ("memory.csv",): text(memory),
         ("client_memory.csv",): text(whole_clients),
         ("scaling.csv",): text(lambda: {"scaling.csv": footprint.scaling()}),
-        ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(errors),
-        ("clients.csv", "heterogeneity.csv"): text(
-            lambda: {"clients.csv": clients(), "heterogeneity.csv": heterogeneity.overview(*PAPER)}
-        ),
-        ("sampling.json", "steps.csv"): text(steps),
+        ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(precision.files),
+        ("clients.csv", "heterogeneity.csv"): text(heterogeneity.files),
+        ("sampling.json", "steps.csv"): text(lambda: participation.files(Path(EXACT, "clients.csv"))),
     }
 
 
@@ -336,7 +324,7 @@ def _answers(layout: Layout, name: str) -> Texts:
 
 
 def _table(layout: Layout, name: str) -> Texts:
-    rows, spec = layout.table_rows(name), json.loads(json.dumps(layout.table_spec(name)))
+    rows, spec = layout.table_rows(name), layout.table_spec(name)
     runs = _trained(layout, rows) if len(rows) else None
     table = tables.build(spec, runs, _files(layout.table_files(name)))
     return {
@@ -347,46 +335,46 @@ def _table(layout: Layout, name: str) -> Texts:
 
 def _table_page(layout: Layout, name: str) -> Texts:
     path = f"{layout.results}/tables/{name}"
-    return {f"{path}.html": page.table_html(layout.page_spec(name), Path(f"{path}.csv"))}
+    return {f"{path}.html": html.table_page(layout.page_spec(name), Path(f"{path}.csv"))}
 
 
 def _figure(layout: Layout, name: str) -> Texts:
     panels = [_trained(layout, rows) for rows in layout.panel_rows(name)]
-    drawn = figures.draw(json.loads(json.dumps(layout.figure_spec(name))), panels, _files(layout.figure_files(name)))
+    drawn = figures.draw(layout.figure_spec(name), panels, _files(layout.figure_files(name)))
     return {f"{layout.figure_folder}/{name}.{form}": content for form, content in figures.rendered(drawn).items()}
 
 
 def _numbers(layout: Layout) -> Texts:
     found = numbers.collect(layout.numbers_spec(), _trained(layout, layout.runs), _files(layout.number_files()))
     return {
-        f"{layout.results}/numbers.json": numbers.as_json(found),
-        f"{layout.latex}/numbers.tex": numbers.as_latex(found),
+        f"{layout.together}/numbers.json": numbers.as_json(found),
+        f"{layout.latex_together}/numbers.tex": numbers.as_latex(found),
     }
 
 
 def _claims(layout: Layout) -> Texts:
-    found = json.loads(Path(f"{layout.results}/numbers.json").read_text())
+    found = json.loads(Path(f"{layout.together}/numbers.json").read_text())
     verdicts = claims.judge(claims.load(Path(project_file(PUBLISHED))), found, layout.scale)
     return {
-        f"{layout.results}/claims.csv": _csv(verdicts),
-        f"{layout.latex}/tables/claims.tex": claims.counts_latex(verdicts, layout.scale),
-        f"{layout.latex}/tables/disagreements.tex": claims.disagreements_latex(verdicts, layout.scale),
-        f"{layout.latex}/claims.tex": claims.macros(verdicts),
+        f"{layout.together}/claims.csv": _csv(verdicts),
+        f"{layout.latex_together}/tables/claims.tex": claims.counts_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/tables/disagreements.tex": claims.disagreements_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/claims.tex": claims.macros(verdicts),
     }
 
 
 def _pages(layout: Layout) -> Texts:
-    ledger = Path(f"{layout.results}/claims.csv")
+    ledger = Path(f"{layout.together}/claims.csv")
     shown = (
         {name: Path(f"{layout.results}/tables/{name}.csv") for name in layout.tables},
         {name: Path(f"{layout.figure_folder}/{name}.png") for name in layout.figures},
     )
-    numbers_file = Path(f"{layout.results}/numbers.json")
+    numbers_file = Path(f"{layout.together}/numbers.json")
+    spec, folder = layout.results_spec(), Path(layout.together)
     return {
-        f"{layout.results}/claims.html": page.ledger_html(page.read_claims(ledger), layout.scale),
-        f"{layout.results}/RESULTS.md": page.results_markdown(
-            layout.results_spec(), *shown, numbers_file, ledger, Path(layout.results)
-        ),
+        f"{folder}/claims.html": html.ledger_page(read_claims(ledger), layout.scale, folder),
+        f"{folder}/RESULTS.md": markdown.results_page(spec, *shown, numbers_file, ledger, folder),
+        f"{folder}/REPRODUCIBILITY.md": template.reproducibility(folder, **layout.reproducibility_spec()),
     }
 
 
@@ -427,14 +415,14 @@ def made_with(layout: Layout) -> Iterable[str]:
     yield from (f"{count} runs made with {name}" for name, count in found.items())
 
 
-def html(findings: pd.DataFrame, layout: Layout) -> str:
+def as_html(findings: pd.DataFrame, layout: Layout) -> str:
     """The same as a page of the report; what is wrong comes first."""
     order = {verdict: place for place, verdict in enumerate((*FAILED, UNKNOWN, SOUND))}
     rows = findings.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     heads = {"kind": "Kind", "file": "File", "verdict": "Verdict", "reason": "Reason"}
-    return page.plain_page(
+    return html.page(
         f"Check of the results, scale {layout.scale}",
         f"<p>{escape(outcome(findings))}.</p>",
         *(f"<p>{escape(line)}.</p>" for line in made_with(layout)),
-        page.html_table(rows.rename(columns=heads)),
+        html.table(rows.rename(columns=heads), "Files"),
     )

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
-from qlocaladam.federated.progress import duration
+from qlocaladam.federated.progress import PlannedRun, duration
 
 TRAINING = "training_run"
 """The rule that is counted. In a workflow that has this one as a module something may stand before its name."""
@@ -28,19 +28,8 @@ REPLACED = {"run_info", "job_started", "job_finished", "progress"}
 """Events of which Snakemake writes several lines a job, and this module one a training run."""
 
 
-class Run(NamedTuple):
-    """What is known of a training run before it starts."""
-
-    name: str
-    """In words, for people."""
-    dataset: str
-    arm: str
-    work: float
-    """Samples that it trains on in all its rounds and epochs."""
-
-
 def listen(
-    logger: logging.Logger, quiet: bool, runs: Mapping[str, Run], lacking: Iterable[str], data: str
+    logger: logging.Logger, quiet: bool, runs: Mapping[str, PlannedRun], lacking: Iterable[str], data: str
 ) -> TrainingProgress:
     """Write progress, and where Snakemake was told to be quiet, take from its screen the lines that this replaces."""
     for handler in logger.handlers:
@@ -67,7 +56,7 @@ class TrainingProgress(logging.Handler):
 
     def __init__(
         self,
-        runs: Mapping[str, Run],
+        runs: Mapping[str, PlannedRun],
         lacking: Iterable[str],
         data: str,
         screen: TextIO = sys.stderr,
@@ -79,8 +68,8 @@ class TrainingProgress(logging.Handler):
         self.total = self.trained = 0
         self.done: dict[str, int] = defaultdict(int)
         self.failed: set[int] = set()
-        self.running: dict[int, tuple[str, Run | None, float]] = {}
-        self.times: list[tuple[str, Run | None, float]] = []
+        self.running: dict[int, tuple[str, PlannedRun | None, float]] = {}
+        self.times: list[tuple[str, PlannedRun | None, float]] = []
         self.waiting = set(lacking)
         self.begun, self.first = self.clock(), 0.0
         self.abreast = 1
@@ -159,7 +148,7 @@ class TrainingProgress(logging.Handler):
         )
         return max([0.0, *now, (waiting + others + sum(max(0.0, seconds) for seconds in now)) / self.abreast])
 
-    def _expected(self, run: Run) -> float:
+    def _expected(self, run: PlannedRun) -> float:
         """Seconds of a run, by its share of work in those of its data and arm, or of its data, or of any."""
         made = [(other, seconds) for _, other, seconds in self.times if other]
         alike = [(other, seconds) for other, seconds in made if other.dataset == run.dataset] or made

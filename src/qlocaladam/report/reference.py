@@ -76,7 +76,7 @@ CHANGED = (
     "normalised arms have an exact zero and round stochastically",
     "scales are larger, so that every weight has a gradient: quick at 40x40, small at 48x48 with 30 rounds",
     "arms are judged over the last third of the rounds by one model of arm and seed, with margins relative to FP32",
-    "the ledger judges over all seeds, a claim with a margin only by what is beyond it, one seed decides nothing",
+    "the ledger judges over all seeds by two tests that must agree, a claim with a margin only by what is beyond it",
 )
 """What those should know who come with older results; CHANGELOG.md has all of it."""
 CONFIDENCE = 0.95
@@ -250,7 +250,7 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
         return MISSING, ""
     if changed := _changes(own, kept, SETTINGS):
         return OTHER, changed
-    if min(_version(str(side["qlocaladam"])) for side in (own, kept)) < _version(ARITHMETIC_SINCE):
+    if min(version(str(side["qlocaladam"])) for side in (own, kept)) < version(ARITHMETIC_SINCE):
         return EARLIER, _changes(own, kept, ["qlocaladam"])
     if own["history_sha256"] == kept["history_sha256"]:
         return IDENTICAL, ""
@@ -260,7 +260,7 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
     return verdict, _changes(own, kept, ("diverged", *MADE_WITH))
 
 
-def _version(text: str) -> tuple[int, ...]:
+def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:3])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import pandas as pd
 
-from qlocaladam.datasets import WINDOW
+from qlocaladam.data.dataset import WINDOW
 from qlocaladam.experiments.runs import METRICS
 from qlocaladam.results.cells import measured_here
 from qlocaladam.results.labels import alpha_latex, latex

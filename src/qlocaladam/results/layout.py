@@ -11,13 +11,14 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam import datasets
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import CIFAR_SIZES
 from qlocaladam.experiments import configuration, grid
 from qlocaladam.experiments.grid import GRID, Config, as_list
 from qlocaladam.federated.partition import IID
+from qlocaladam.federated.progress import PlannedRun
 from qlocaladam.federated.record import FILES, differences, read_json
 from qlocaladam.project import project_file
-from qlocaladam.report.progress import Run
 from qlocaladam.results import kinds
 from qlocaladam.results.kind import Shown
 from qlocaladam.results.kinds import ANALYSES, KINDS
@@ -55,6 +56,12 @@ class Layout:
             f"figures/{folder}",
             f"paper/generated/{folder}",
         )
+        groups = "-".join(group for group in grid.GROUPS if config[group])
+        self.together, self.latex_together = (
+            f"{path}/with-{groups}" if groups else path for path in (self.results, self.latex)
+        )
+        """Of what is made of all runs together: numbers, ledger, document. Groups have folders of their own,
+        so that none of the files that are there without them changes."""
         self.grid = grid.expand(config)
         self.runs = grid.unique(self.grid)
         places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
@@ -111,9 +118,9 @@ class Layout:
         names = {"dataset": dataset, "arm": "fp32", **grid.usual(self.config, dataset)}
         return {name: grid.word(name, names[name]) for name in GRID}
 
-    def prepared(self, data: str) -> datasets.Prepared | None:
+    def prepared(self, data: str) -> sources.Prepared | None:
         """Of a prepared file; None where it has to be made, for the first time or again."""
-        return datasets.prepared(f"results/data/{data}.npz", self.config["sources"].get(data))
+        return sources.prepared(f"results/data/{data}.npz", self.config["sources"].get(data))
 
     def data_facts(self, dataset: str) -> dict[str, Any]:
         """What results must say of their data, as far as is known before they are made."""
@@ -156,7 +163,7 @@ class Layout:
         folder = self.run_folder(place)
         return lacks([f"{folder}/{name}" for name in FILES], f"{folder}/settings.json", self.run_request(place))
 
-    def described(self, place: Row) -> Run:
+    def described(self, place: Row) -> PlannedRun:
         """What people are told of a run while it is waited for. Axes where it is as most runs are left out."""
         dataset, arm = place["dataset"], place["arm"]
         usual = {**grid.usual(self.config, dataset), **self.config["arms"][arm]}
@@ -164,7 +171,7 @@ class Layout:
         others = [n for n in GRID if n not in named and grid.word(n, usual[n]) != place[n]]
         words = [SAME_EVERYWHERE if place["alpha"] == IID else f"alpha {place['alpha']}", self.labels()["arm"][arm]]
         words += [f"{name.replace('_', ' ')} {place[name]}" for name in others] + [f"seed {place['seed']}"]
-        return Run(", ".join([self.data_in_words(dataset), *words]), dataset, arm, self._work(place))
+        return PlannedRun(", ".join([self.data_in_words(dataset), *words]), dataset, arm, self._work(place))
 
     def data_in_words(self, dataset: str) -> str:
         """What data are, and what they stand for where that is something else."""
@@ -180,15 +187,17 @@ class Layout:
             request["dataset"].get("training_images"),
         )
         if images is None:
-            images, _ = datasets.counts(data, self.config["sources"].get(data)) or datasets.CIFAR_SIZES
+            images, _ = sources.counts(data, self.config["sources"].get(data)) or CIFAR_SIZES
         part = settings["clients_per_round"] / request["partition"]["clients"]
         return float(settings["rounds"] * settings["epochs"] * images * part)
 
     # Analyses of clients and models, which train a little themselves.
 
     def shown(self, analysis: str, axis: str = "dataset") -> list[str]:
-        """The data sets, or the arms, of which tables and figures show such an analysis."""
-        entries = [*self.tables.values(), *self.figures.values()]
+        """The data sets of which tables and figures show such an analysis; or the arms, also those of groups that are
+        off, so that the files of an analysis do not depend on groups."""
+        parts = (self.tables, self.figures) if axis == "dataset" else (self.config["tables"], self.config["figures"])
+        entries = [entry for part in parts for entry in part.values()]
         wheres = [entry["where"] for entry in entries if KINDS[entry["kind"]].analysis is ANALYSES[analysis]]
         return sorted({value for where in wheres for value in as_list(where[axis])})
 
@@ -220,8 +229,9 @@ class Layout:
 
     # Tables, figures and numbers: what each is told, and the files that it is made of.
 
-    def labels(self) -> dict[str, dict[str, str]]:
-        parts = {"dataset": self.size["datasets"], "arm": self.config["arms"]}
+    def labels(self, scale: str = "") -> dict[str, dict[str, str]]:
+        """At this scale, or at another."""
+        parts = {"dataset": self.config["scales"][scale or self.scale]["datasets"], "arm": self.config["arms"]}
         return {part: {name: entry["label"] for name, entry in entries.items()} for part, entries in parts.items()}
 
     def stands_for(self) -> dict[str, str]:
@@ -245,8 +255,11 @@ class Layout:
         return {**self.tables[name], "name": name, **self.names(), **self._asked(self.table_rows(name))}
 
     def figure_spec(self, name: str) -> dict[str, Any]:
-        rows = pd.concat([self.runs[:0], *self.panel_rows(name)])
+        rows = self._figure_rows(name)
         return {**self.figures[name], "name": name, **self.names(), **self._asked(rows)}
+
+    def _figure_rows(self, name: str) -> pd.DataFrame:
+        return pd.concat([self.runs[:0], *self.panel_rows(name)])
 
     def _asked(self, rows: pd.DataFrame) -> dict[str, Any]:
         """What is asked of the runs, and where some are absent, which there would be."""
@@ -254,10 +267,32 @@ class Layout:
         return {"asked": self.asked(rows), **gaps} if len(rows) else {}
 
     def page_spec(self, table: str) -> dict[str, Any]:
-        return {**self.tables[table], "name": table, **self.names()}
+        return {**self.tables[table], "name": table, **self.names(), "made": self.made("table", table)}
+
+    def made(self, rule: str, name: str) -> dict[str, Any]:
+        """What a table or a figure comes from: the rule, its code, the runs and the files that it reads."""
+        of_rule = {"table": (self.table_files, self.table_rows), "figure": (self.figure_files, self._figure_rows)}
+        files, rows = of_rule[rule]
+        return {
+            "rule": rule,
+            "rulefile": project_file(f"workflow/rules/{rule}s.smk"),
+            "code": project_file(f"src/qlocaladam/results/kinds/{self.config[f'{rule}s'][name]['kind']}.py"),
+            "runs": self.folders(self.available(rows(name))) if len(rows(name)) else [],
+            "files": list(files(name).values()),
+        }
 
     def results_spec(self) -> dict[str, Any]:
-        return {**self.names(), "tables": self.tables, "figures": self.figures}
+        return {**self.names(), "tables": self.tables, "figures": self.figures, "results": self.results}
+
+    def reproducibility_spec(self) -> dict[str, Any]:
+        paths = {"template": "workflow/report/reproducibility.md", "registered": "paper/registered.yaml"}
+        return {
+            **{name: project_file(path) for name, path in paths.items()},
+            "results": self.results,
+            "scale": self.scale,
+            "labels": self.labels(),
+            "answers": "".join(self.asking[:1]),
+        }
 
     def said(self) -> dict[str, dict[str, str]]:
         """What stands beside each table and figure in the report."""
@@ -273,9 +308,10 @@ class Layout:
         return {name: {key: arm[key] for key in keys if key in arm} for name, arm in self.config["arms"].items()}
 
     def sized_places(self) -> list[tuple[str, str, int]]:
-        """Data set, arm and block size of what the memory of the paper's models is computed for."""
-        places = self.grid[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)
-        return sorted((dataset, arm, int(size)) for dataset, arm, size in places)
+        """Data set, arm and block size of all experiments, whatever groups are on."""
+        places = grid.expand({**self.config, **dict.fromkeys(grid.GROUPS, True)})
+        names = places[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)
+        return sorted((dataset, arm, int(size)) for dataset, arm, size in names)
 
     def numbers_spec(self) -> dict[str, Any]:
         return {**self.names(), "defaults": self.config["defaults"], "asked": self.asked(self.runs)}

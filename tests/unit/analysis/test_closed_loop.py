@@ -8,17 +8,18 @@ import pandas as pd
 import pytest
 import torch
 
-from qlocaladam import datasets
 from qlocaladam.analysis import microscope, model_size
 from qlocaladam.analysis.closed_loop import Step, follow
 from qlocaladam.cli import main
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import load, subset
+from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import make_model
-from qlocaladam.federated.images import image_sets
+from qlocaladam.federated.rounds import make_model
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.report import page
 from qlocaladam.results import figures, layout, tables
-from qlocaladam.results.kinds import KINDS
+from qlocaladam.results.kinds import KINDS, section
 
 TINY = RunSettings(width=4, image_size=40, batch_size=8, epochs=1)
 ARMS = {
@@ -31,8 +32,8 @@ LABELS = {"dataset": {"cifar10": "Digits", "text": "Text"}, "arm": {arm: arm.upp
 
 
 def prepared(folder, name, *sizes):
-    datasets.prepare(name, folder / f"{name}.npz")
-    return folder / f"{name}.npz", datasets.subset(datasets.load(folder / f"{name}.npz"), *sizes)
+    sources.prepare(name, folder / f"{name}.npz")
+    return folder / f"{name}.npz", subset(load(folder / f"{name}.npz"), *sizes)
 
 
 @pytest.fixture(scope="module")
@@ -235,4 +236,4 @@ def test_numbers_and_pages_have_them(made):
     for kind, dataset in (("model_size", "text"), ("microscope", "cifar10")):
         text = page.table_html(spec(kind, dataset), made[f"{kind}.{dataset}"])
         assert "v below the floor" in text
-        assert page.section({"kind": kind}) == "Optimizer states"
+        assert section({"kind": kind}) == "Optimizer states"

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 
-from qlocaladam import datasets
 from qlocaladam.analysis import distributions
 from qlocaladam.analysis.distributions import (
     States,
@@ -24,7 +23,9 @@ from qlocaladam.analysis.distributions import (
     train_states,
 )
 from qlocaladam.codecs import Encoded
-from qlocaladam.federated.experiment import RunSettings
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import load, subset
+from qlocaladam.federated.settings import RunSettings
 from qlocaladam.optim import ARMS, QLocalAdam, state_codecs
 
 TABLES = ("histograms", "quantiles", "shape", "errors")
@@ -34,8 +35,8 @@ TINY = RunSettings(width=4, image_size=32, flip=False)
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     file = tmp_path_factory.mktemp("data") / "digits.npz"
-    datasets.prepare("digits", file)
-    return datasets.subset(datasets.load(file), 100, 20)
+    sources.prepare("digits", file)
+    return subset(load(file), 100, 20)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from registered_runs import CONFIG, LABELS, QUESTIONS, REGISTRATION, SEEDS, answered, simulated
+from scipy import stats
 
 from qlocaladam.analysis import registered as module
 from qlocaladam.analysis.registered import answers, load
@@ -72,6 +73,12 @@ def test_answers_are_as_expected_where_the_runs_are():
     assert table["margin"].tolist() == pytest.approx((0.05 * table["baseline_mean"]).tolist())
     assert table["wider_margin"].tolist() == pytest.approx((0.1 * table["baseline_mean"]).tolist())
     assert table["succeeds"].tolist() == (table["p"] < 0.05).tolist()
+    collapsed = table["variance"] == "paired"
+    assert table.loc[collapsed, "paired_p"].tolist() == pytest.approx(table.loc[collapsed, "p"].tolist())
+    own = simulated().query("dataset == 'cifar10' and loss_scale == 1").pivot(index="seed", columns="arm")["last_third"]
+    last = table[(table["question"] == "above-fp32") & (table["dataset"] == "cifar10")].iloc[0]
+    alone = stats.ttest_rel(own["q-localadam"], own["fp32"], alternative="greater").pvalue
+    assert (last["paired_p"], last["variance"]) == (pytest.approx(alone), "pooled")
 
 
 def one_question(expected: str) -> dict[str, Any]:
@@ -405,6 +412,20 @@ def test_a_figure_has_a_row_for_every_question(tmp_path):
             assert line.get_xdata()[0] == pytest.approx(percent)
         assert [text.get_text() for text in axes.texts if text.get_position()[1] == 4] == ["runs missing"]
         assert low < -5 < 5 < high, "the margin is seen whole"
+
+
+def test_a_figure_says_what_is_preliminary_and_where_an_interval_goes_on(tmp_path):
+    runs = simulated(seeds=SEEDS[:2])
+    chosen = (runs["arm"] == "q-localadam") & (runs["loss_scale"] == 0.0001)
+    runs.loc[chosen, "last_third"] += 4 * (-1) ** np.arange(chosen.sum())
+    answers(REGISTRATION, runs, "small").to_csv(tmp_path / "answers.csv", index=False)
+    figure = shown.figure(SPEC, [], {"answers": tmp_path / "answers.csv"})
+    labels = [" ".join(label.get_text().split()) for label in figure.axes[0].get_yticklabels()]
+    assert labels == [f"{question['asks']} (preliminary)" for question in REGISTRATION["questions"]]
+    place = QUESTIONS.index("loss-scale-floor")
+    marks = [line for line in figure.axes[0].lines if line.get_marker() == "<"]
+    assert [line.get_ydata()[0] for line in marks] == [place]
+    assert marks[0].get_xdata()[0] == figure.axes[0].get_xlim()[0]
 
 
 def test_questions_without_any_runs_can_be_shown(tmp_path):

@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from qlocaladam import datasets
 from qlocaladam.analysis import steps
 from qlocaladam.analysis.steps import Moment, decade_of, displacement, measure, observe
 from qlocaladam.cli import main
-from qlocaladam.federated import experiment
-from qlocaladam.federated.experiment import RunSettings, run
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import load, subset
+from qlocaladam.federated import rounds
+from qlocaladam.federated.client import train_client
 from qlocaladam.federated.partition import load_partition, partition
+from qlocaladam.federated.run import run
+from qlocaladam.federated.settings import RunSettings
 from qlocaladam.optim import ARMS
 from qlocaladam.results import figures, tables
 
@@ -34,8 +37,8 @@ SMALL, STEP = 5e-12, 1000
 def digits(tmp_path_factory):
     """A file of data, the data, the file of a partition."""
     folder = tmp_path_factory.mktemp("digits")
-    datasets.prepare("digits", folder / "digits.npz")
-    data = datasets.subset(datasets.load(folder / "digits.npz"), 150, 20)
+    sources.prepare("digits", folder / "digits.npz")
+    data = subset(load(folder / "digits.npz"), 150, 20)
     partition(data.y_train, 10, 0.1, 42).save(folder / "partition.npz")
     return folder / "digits.npz", data, folder / "partition.npz"
 
@@ -185,21 +188,22 @@ def test_blocks_and_draws_are_those_of_the_optimizer():
 def test_rounds_are_those_of_a_run(digits, tmp_path, monkeypatch):
     """Who trains when, from which weights."""
     _, data, dealt = digits
-    calls = {experiment: [], steps: []}
-    for module, seen in calls.items():
+    calls = []
 
-        def watched(model, *args, seen=seen, original=module.train_client):
-            seen.append((*args[3:5], sum(float(p.detach().double().sum()) for p in model.parameters())))
-            return original(model, *args)
+    def watched(model, *args):
+        calls.append((*args[3:5], sum(float(p.detach().double().sum()) for p in model.parameters())))
+        return train_client(model, *args)
 
+    for module in (rounds, steps):
         monkeypatch.setattr(module, "train_client", watched)
     part = load_partition(dealt)
     run(RunSettings(**{**vars(TINY), "arm": "fp32", "rounds": 3}), data, part, tmp_path)
+    trained, calls = calls, []
     _, found = observe(TINY, data, part, after=2)
-    *before, watched_client = calls[steps]
-    assert before == [call for call in calls[experiment] if call[0] < 3]
-    assert watched_client in calls[experiment]
-    clients = [client for number, client, _ in calls[experiment] if number == 3]
+    *before, watched_client = calls
+    assert before == [call for call in trained if call[0] < 3]
+    assert watched_client in trained
+    clients = [client for number, client, _ in trained if number == 3]
     assert found["client"] == watched_client[1] == max(clients, key=lambda client: part.sizes[client])
     assert (found["round"], found["samples"]) == (3, part.sizes[found["client"]])
     assert found["settings"]["arm"] == "fp32"

@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 import torch
 
-from qlocaladam import datasets
 from qlocaladam.analysis import variance
 from qlocaladam.analysis.variance import measure
 from qlocaladam.cli import main
-from qlocaladam.federated.experiment import RunSettings
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated.partition import load_partition, partition
+from qlocaladam.federated.settings import RunSettings
 from qlocaladam.results import figures, tables
 from qlocaladam.results.kinds import KINDS
 
@@ -25,8 +26,8 @@ TINY = {"width": 4, "image-size": 32, "batch-size": 8, "epochs": 1, "rounds": 3}
 def digits(tmp_path_factory):
     """A file of data, the data, the file of a partition."""
     folder = tmp_path_factory.mktemp("digits")
-    datasets.prepare("digits", folder / "digits.npz")
-    data = datasets.subset(datasets.load(folder / "digits.npz"), *IMAGES.values())
+    sources.prepare("digits", folder / "digits.npz")
+    data = subset(load(folder / "digits.npz"), *IMAGES.values())
     partition(data.y_train, 10, 0.1, 42).save(folder / "partition.npz")
     return folder / "digits.npz", data, folder / "partition.npz"
 

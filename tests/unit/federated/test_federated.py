@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from qlocaladam import ARMS
+from qlocaladam.federated.batches import ImageSet, Normalisation
 from qlocaladam.federated.client import LocalTraining, is_finite, train_client
-from qlocaladam.federated.images import ImageSet, Normalisation
 from qlocaladam.federated.progress import Progress, duration
 from qlocaladam.federated.server import WeightedAverage, evaluate, load_state
-from qlocaladam.federated.streams import stream
 from qlocaladam.models import ResNet18
+from qlocaladam.streams import torch_stream
 
 CPU = torch.device("cpu")
 
@@ -42,9 +42,9 @@ def how(**changes):
 
 
 def test_streams_are_named_and_independent_of_order():
-    first = torch.rand(5, generator=stream(42, "batches", 3, 7))
-    torch.rand(100, generator=stream(42, "batches", 3, 6))
-    assert torch.equal(first, torch.rand(5, generator=stream(42, "batches", 3, 7)))
+    first = torch.rand(5, generator=torch_stream(42, "batches", 3, 7))
+    torch.rand(100, generator=torch_stream(42, "batches", 3, 6))
+    assert torch.equal(first, torch.rand(5, generator=torch_stream(42, "batches", 3, 7)))
     others = [
         (42, "batches", 7, 3),
         (43, "batches", 3, 7),
@@ -53,7 +53,7 @@ def test_streams_are_named_and_independent_of_order():
         (42, "batches", 3, 8),
     ]
     for seed, purpose, *place in others:
-        assert not torch.equal(first, torch.rand(5, generator=stream(seed, purpose, *place)))
+        assert not torch.equal(first, torch.rand(5, generator=torch_stream(seed, purpose, *place)))
 
 
 def test_no_global_generator_is_touched(data):

@@ -12,20 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qlocaladam.datasets import training_labels
+from qlocaladam.data.dataset import training_labels
 from qlocaladam.federated import partition as module
 from qlocaladam.federated.partition import (
     Partition,
-    class_counts,
-    client_rows,
     dirichlet_partition,
-    heterogeneity,
     iid_partition,
     labels_sha256,
     load_partition,
     partition,
-    summary,
 )
+from qlocaladam.federated.partition_statistics import class_counts, client_rows, heterogeneity, summary
 
 SEED = 42
 Row = tuple[str, str | int, str]

@@ -5,13 +5,15 @@ import json
 import pytest
 import torch
 
-from qlocaladam import ARMS, QLocalAdam, datasets
+from qlocaladam import ARMS, QLocalAdam
 from qlocaladam.analysis import footprint
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import subset
 from qlocaladam.federated import peers
-from qlocaladam.federated.experiment import RunSettings, run
 from qlocaladam.federated.partition import partition
 from qlocaladam.federated.peers import held_bytes, make_peer
-from qlocaladam.federated.settings import PEERS
+from qlocaladam.federated.run import run
+from qlocaladam.federated.settings import PEERS, RunSettings
 
 
 def stepped(optimizer, param, steps=5):
@@ -68,8 +70,8 @@ def test_options_that_are_ours_are_refused():
 
 @pytest.mark.parametrize("arm", PEERS)
 def test_a_run_repeats(arm, tmp_path):
-    data = datasets.prepare("digits", tmp_path / "digits.npz")
-    data = datasets.subset(data, 60, 20)
+    data = sources.prepare("digits", tmp_path / "digits.npz")
+    data = subset(data, 60, 20)
     settings = RunSettings(arm=arm, rounds=1, epochs=1, width=8, image_size=32, batch_size=16, flip=False)
     dealt = partition(data.y_train, 10, 0.5, 42)
     first, second = (run(settings, data, dealt, tmp_path / name) for name in ("first", "second"))

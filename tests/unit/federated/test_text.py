@@ -9,14 +9,17 @@ import torch
 from torch import nn
 from training_runs import results, rows, stop_after
 
-from qlocaladam import ARMS, datasets
+from qlocaladam import ARMS
 from qlocaladam.cli import main
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import SYMBOLS, WINDOW, load, subset
+from qlocaladam.federated.batches import TextSet, image_sets, sample_sets
 from qlocaladam.federated.client import LocalTraining, train_client
-from qlocaladam.federated.experiment import RunSettings, run
-from qlocaladam.federated.images import image_sets
-from qlocaladam.federated.partition import class_counts, partition
+from qlocaladam.federated.partition import partition
+from qlocaladam.federated.partition_statistics import class_counts
+from qlocaladam.federated.run import run
 from qlocaladam.federated.server import evaluate
-from qlocaladam.federated.text import TextSet, text_sets
+from qlocaladam.federated.settings import RunSettings
 from qlocaladam.models import Transformer
 
 CPU = torch.device("cpu")
@@ -26,13 +29,13 @@ TINY = RunSettings(rounds=3, width=8, batch_size=16, epochs=1, lr=1e-2)
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "text.npz"
-    datasets.prepare("text", path)
+    sources.prepare("text", path)
     return path
 
 
 @pytest.fixture(scope="module")
 def small(file):
-    return datasets.subset(datasets.load(file), 200, 50)
+    return subset(load(file), 200, 50)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def parts(small):
 
 
 def test_a_batch_is_symbols_and_their_successors(small):
-    train, test = text_sets(small, CPU)
+    train, test = sample_sets(small, 0, CPU)
     inputs, targets = train.batch(torch.tensor([7, 2]))
     assert inputs.shape == targets.shape == (2, 64)
     assert inputs.tolist() == small.x_train[[7, 2], :-1].tolist()
@@ -56,9 +59,9 @@ def test_evaluation_counts_every_place(small):
 
     class Fixed(nn.Module):
         def forward(self, symbols):
-            return nn.functional.one_hot(torch.zeros_like(symbols), datasets.SYMBOLS) * 5.0
+            return nn.functional.one_hot(torch.zeros_like(symbols), SYMBOLS) * 5.0
 
-    _, test = text_sets(small, CPU)
+    _, test = sample_sets(small, 0, CPU)
     accuracy, loss = evaluate(Fixed(), test, 7)
     spaces = (small.x_test[:, 1:] == 0).mean()
     assert 0.1 < spaces < 0.5
@@ -68,11 +71,11 @@ def test_evaluation_counts_every_place(small):
 
 @pytest.mark.parametrize("count", [1, 17])
 def test_a_client_learns_its_text(small, count):
-    train, _ = text_sets(small, CPU)
+    train, _ = sample_sets(small, 0, CPU)
     torch.manual_seed(0)
     how = LocalTraining({**ARMS["q-localadam"], "lr": 1e-2}, 20, 16, flip=False, autocast=False, seed=1)
     indices = torch.arange(count)
-    model = Transformer(datasets.SYMBOLS, datasets.WINDOW, 16)
+    model = Transformer(SYMBOLS, WINDOW, 16)
     mine = TextSet(small.x_train[:count], small.y_train[:count], CPU)
     _, before = evaluate(model, mine, 500)
     result = train_client(model, train, indices, how, 1, 0)

@@ -5,14 +5,17 @@ Also where arms scatter unlike each other, collapse now and then, lack seeds or 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from qlocaladam.analysis.contrasts import Contrast
 from qlocaladam.ledger import claims, verdicts
 from qlocaladam.ledger.verdicts import Residual, Sample
 
-SIMULATIONS = 1000
+SIMULATIONS = 600
 ARMS = 6
 """Whose runs say together how far runs scatter."""
 MOST = stats.binom.isf(1e-3, SIMULATIONS, 0.05) / SIMULATIONS
@@ -133,12 +136,81 @@ def judged(how, draw, samples=2, lost=False, pooled=True, **options):
     return {verdict: count / SIMULATIONS for verdict, count in counts.items()}
 
 
-@pytest.mark.parametrize(("seeds", "most"), [(3, 0.12), (5, 0.09), (8, 0.075)])
-def test_an_arm_that_scatters_more_than_the_others_is_judged_by_itself(seeds, most):
-    """Pooled with the others it would be decided in 18 to 26 % of the cases without a difference."""
-    scales = np.array([3.0] + [1.0] * 9)[:, None]
-    found = judged("greater", lambda rng: 50 + rng.normal(0, 2, seeds) + scales * rng.normal(0, 1, (10, seeds)))
-    assert found[True] + found[False] <= most
+def wild(seeds, scales=(), shifts=(), answers=(), tails=False):
+    """Ten arms by so many seeds: how many times as much as the others the first scatter, and answer to a seed."""
+
+    def draw(rng):
+        first = [
+            np.array([*given, *[usual] * (10 - len(given))])[:, None]
+            for given, usual in ((scales, 1.0), (shifts, 0.0), (answers, 1.0))
+        ]
+        noise = rng.standard_t(5, (10, seeds)) * math.sqrt(3 / 5) if tails else rng.normal(0, 1, (10, seeds))
+        return 50 + first[1] + first[2] * rng.normal(0, 2, seeds) + first[0] * noise
+
+    return draw
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize(
+    "runs",
+    [
+        {"scales": [3.0]},
+        {"scales": [1.0, 3.0]},
+        {"scales": [10.0]},
+        {"tails": True},
+        {"answers": [2.0, 0.0]},
+    ],
+    ids=["first", "second", "far more", "tails", "seeds"],
+)
+def test_however_arms_scatter_at_most_one_in_twenty_is_decided_wrongly(seeds, runs):
+    """The pooled variance alone would decide a quarter of the first without a difference, and half of the third."""
+    found = judged("greater", wild(seeds, **runs))
+    assert found[True] + found[False] <= MOST
+    found = judged("not_less", wild(seeds, shifts=[-2.5], **runs))
+    assert found[True] + found[False] <= MOST
+
+
+@pytest.mark.parametrize(("seeds", "least"), [(3, 0.5), (5, 0.75), (10, 0.9)])
+def test_four_standard_errors_are_mostly_found(seeds, least):
+    shift = 4 * math.sqrt(2 / seeds)
+    assert judged("greater", wild(seeds, shifts=[shift]))[True] > least
+    assert judged("greater", wild(seeds, shifts=[-shift]))[False] > least
+
+
+def test_as_many_seeds_as_are_said_to_be_needed_decide_four_of_five():
+    known = Contrast(1.5, 1.0, 10, 5, "pooled")
+    seeds = verdicts.Compared(known, margin=2.5, deviation=math.sqrt(2)).seeds_beyond(0)
+    assert seeds == 10
+    assert decided("greater", seeds, [1.5, 0.0])[True] == pytest.approx(0.8, abs=0.05)
+
+
+# How far a claim's runs are apart, on one data set against another.
+
+
+def apart(seeds, ours, theirs, count=400):
+    """Verdicts on three arms of one setting, this far apart, against three of another."""
+    rng, counts = np.random.default_rng([seeds, 3]), {True: 0, False: 0, None: 0}
+    for _ in range(count):
+        (first, one), (second, other) = (simulated(rng, seeds, [shift, 0.0, 0.0]) for shift in (ours, theirs))
+        second = [sample._replace(setting="e/0.1") for sample in second]
+        found = verdicts.judge("steadier", [*first, *second], {**one, "e/0.1": other["d/0.1"]}, {})
+        counts[found.holds] += 1
+    return {verdict: number / count for verdict, number in counts.items()}
+
+
+@pytest.mark.parametrize("seeds", [3, 10])
+@pytest.mark.parametrize("shift", [0.0, 4.0])
+def test_what_is_as_far_apart_on_both_data_sets_is_rarely_called_steadier(seeds, shift):
+    found = apart(seeds, shift, shift)
+    assert found[True] + found[False] <= 0.05, "the bounds are wide: it is next to never"
+
+
+def test_what_is_steadier_is_found():
+    assert apart(10, 0.0, 5.0, 200)[True] > 0.8
+    assert apart(10, 5.0, 0.0, 200)[False] > 0.8
+    assert apart(2, 0.0, 500.0, 1)[None] == 0, "two seeds are enough for what is far apart"
+    one = [Sample({42: value}, "d/0.1", False) for value in (50.0, 50.0, 50.0, 50.0, 90.0, 10.0)]
+    assert verdicts.judge("steadier", one, {}, {}) == (None, "one seed: nothing decides")
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -166,6 +238,15 @@ def test_without_any_scatter_nothing_is_decided():
     for how in ("greater", "not_less", "equivalent"):
         said = "the difference is the same for every seed: nothing to test"
         assert verdicts.judge(how, same, {}, {}) == (None, said)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize(("share", "wrong"), [(0.25, True), (0.75, False)])
+def test_what_happens_with_a_quarter_of_the_seeds_is_rarely_taken_for_the_rule(seeds, share, wrong):
+    def draw(rng):
+        return np.where(rng.random((1, seeds)) < share, 10.0, 60.0) + rng.normal(0, 1, (1, seeds))
+
+    assert judged("collapsed", draw, 1, lost=True, pooled=False, chance=10.0)[wrong] <= MOST / 2
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
@@ -206,10 +287,26 @@ def test_collapse_is_a_matter_of_all_seeds(values, holds):
 def test_an_arm_that_collapsed_has_a_variance_of_its_own():
     sound, lost = (Sample({1: 50.0, 2: 52.0, 3: 51.0}, "d/0.1", collapsed) for collapsed in (False, True))
     other = Sample({1: 49.0, 2: 50.0, 3: 51.5}, "d/0.1", False)
-    residuals = {"d/0.1": Residual(4.0, 20)}
-    assert verdicts.contrast(sound, other, residuals).freedom == 20
-    paired = verdicts.contrast(lost, other, residuals)
+    residuals = {"d/0.1": Residual(9.0, 20)}
+    close = verdicts.compare(sound, other, residuals)
+    assert (close.test.freedom, close.test.variance, close.margin) == (20, "pooled", pytest.approx(0.05 * 150.5 / 3))
+    paired = verdicts.compare(lost, other, residuals).test
     assert (paired.freedom, paired.p) == (2, pytest.approx(stats.ttest_rel([50, 52, 51], [49, 50, 51.5]).pvalue))
+
+
+def test_the_less_sure_of_both_tests_decides():
+    """At the level that it was chosen for; at a less strict one at least the paired one agrees."""
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        (first, second), residuals = simulated(rng, 4, [1.0, 0.0])
+        gaps = [first.values[seed] - second.values[seed] for seed in range(4)]
+        variance, freedom = residuals["d/0.1"]
+        pooled = stats.t.sf(np.mean(gaps) / math.sqrt(2 * variance / 4), freedom)
+        alone = stats.ttest_1samp(gaps, 0, alternative="greater").pvalue
+        for level in (0.025, 0.0125):
+            chosen = verdicts.compare(first, second, residuals, level).test.above(0)
+            assert (chosen < level) == (max(alone, pooled) < level)
+            assert alone < 0.025 or not chosen < 0.025
 
 
 def test_the_ledger_itself_errs_in_at_most_one_of_twenty():

@@ -17,11 +17,13 @@ from registered_runs import LABELS as ALL_LABELS
 from registered_runs import answered
 
 from qlocaladam.analysis.client_memory import client_memory
-from qlocaladam.datasets import class_names, training_labels
+from qlocaladam.data.dataset import training_labels
+from qlocaladam.data.sources import class_names
 from qlocaladam.experiments.grid import GRID, run_name
 from qlocaladam.experiments.runs import read_runs
 from qlocaladam.federated import record
-from qlocaladam.federated.partition import client_rows, partition, summary
+from qlocaladam.federated.partition import partition
+from qlocaladam.federated.partition_statistics import client_rows, summary
 from qlocaladam.results import released
 from qlocaladam.results.kinds import shown_as
 from qlocaladam.results.latex import FIRST_LINE, escape, listed, power_of_ten

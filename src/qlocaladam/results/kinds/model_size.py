@@ -76,18 +76,19 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     fp32 = table[table["arm"] == "fp32"]
     share.plot(fp32["parameters"], 100 * (fp32["zero"] + fp32["below"]), **ARM_LINES["fp32"]._asdict())
     share.set(ylabel=f"Variances below $10^{{{np.log10(floor):.0f}}}$ (%)", ylim=(0, 100))
-    for arm, line in chosen_lines(spec).items():
+    lines = chosen_lines(spec)
+    for arm, line in lines.items():
         of_arm = table[table["arm"] == arm]
         way.plot(of_arm["parameters"], of_arm["relative_way"], label=labels[arm], **line._asdict())
     way.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
     way.set(ylabel="Length of the way\nover FP32's")
-    way.set_ylim(bottom=0)
+    way.set_ylim(0, 1.08 * max(1, way.dataLim.ymax))  # a line at 1 does not lie on the frame
     for axes in (share, way):
         axes.set(xscale="log", xlabel="Parameters")
         axes.xaxis.minorticks_off()
         axes.set_xticks(fp32["parameters"], [EngFormatter(places=1, sep="")(count) for count in fp32["parameters"]])
     drawn.suptitle(f"{spec['labels']['dataset'][dataset]}, first {fp32['steps'].iloc[0]} steps")
-    label_below(drawn, way, 3)
+    label_below(drawn, way, len(lines))
     return drawn
 
 
@@ -113,8 +114,7 @@ def _of_width(name: str, rows: pd.DataFrame, path: Path, on: str) -> Iterator[Nu
 def options(layout: Layout, dataset: str) -> dict[str, Any]:
     size = own_size(layout, "model_size", **USUAL)
     images = {"train_images": layout.size["datasets"][dataset].get("train_images")}
-    widths = ",".join(map(str, size["widths"]))
-    return {**arm_settings(layout, dataset), **images, "widths": widths, "steps": size["steps"]}
+    return {**arm_settings(layout, dataset), **images, **size}
 
 
 def request(layout: Layout, dataset: str) -> dict[str, Any]:

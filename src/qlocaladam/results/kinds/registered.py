@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from qlocaladam.analysis.registered import EXPLORATORY, MISSING, NO, OPEN, YES
+from qlocaladam.analysis.registered import EXPLORATORY, MISSING, NO, OPEN, PRELIMINARY, YES
 from qlocaladam.experiments import configuration
 from qlocaladam.experiments.runs import METRICS
 from qlocaladam.project import project_file
@@ -134,7 +134,9 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     for axes, dataset in zip(panels, datasets, strict=True):
         _panel(axes, rows[rows["dataset"] == dataset], questions)
         axes.set(title=spec["labels"]["dataset"][dataset], xlabel="Difference (% of the baseline)")
-    names = [textwrap.fill(asks, 38) for asks in rows.drop_duplicates("question")["asks"]]
+    asked = rows.drop_duplicates("question")
+    status = asked["status"].map({PRELIMINARY: f" ({PRELIMINARY})"}).fillna("")
+    names = [textwrap.fill(asks, 38) for asks in asked["asks"] + status]
     panels[0].set(yticks=range(len(questions)), ylim=(len(questions) - 0.5, -0.5))
     panels[0].set_yticklabels(names, fontsize=SMALL)
     answers = rows["answer"].unique()
@@ -162,6 +164,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, questions: list[str]) -> None:
         if forest.far_off(axes, ends[1], place, COLOURS[row["answer"]]):
             continue
         axes.plot(ends[::2], [place, place], color=COLOURS[row["answer"]], linewidth=2, solid_capstyle="butt")
+        for end, limit, points in zip(ends[::2], axes.get_xlim(), "<>", strict=True):
+            if abs(end) > abs(limit):  # it goes on beyond the frame
+                axes.plot(limit, place, points, color=COLOURS[row["answer"]], markersize=4.2, clip_on=False)
         axes.plot(ends[1], place, **_marker(row["answer"]))
 
 
@@ -175,7 +180,7 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     """Each registered question: its answer, and the difference on each data set."""
     forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "baseline_mean": ".2f", "difference": "+z.2f", "margin": ".2f"}
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "tost_ci") for end in ("low", "high")}
-    forms |= {"p": p_value, "wider_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
+    forms |= {"p": p_value, "wider_p": p_value, "paired_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
     for row in _read(path).to_dict("records"):
         name = f"registered/{row['question']}/{row['dataset']}"
         yield from numbers_of(name, row, forms, path, label(row["dataset"]))
@@ -222,6 +227,7 @@ KIND = Kind(
             "Margin (pp)": column("margin", ".2f"),
             "p": p_column("p"),
             "p (wider margin)": p_column("wider_p"),
+            "p (paired, decides nothing)": p_column("paired_p"),
             "Seeds": column("n", ".0f"),
             "Seeds wanted": column("seeds_wanted"),
             "Why there is no test": column("reason"),

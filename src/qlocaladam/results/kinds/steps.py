@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from qlocaladam import RELEASED_FLOOR
 from qlocaladam.experiments.grid import as_list
 from qlocaladam.results.analyses import run_options, run_request
 from qlocaladam.results.captions import at_scale, opening
@@ -36,8 +37,6 @@ COLUMNS = {
     "under_ten": Column(rf"10 times{BREAK}too small", over=r"Steps (\%)"),
 }
 QUANTILES = {"median": "Median error\n(learning rates)", "p99": "99th percentile of error\n(learning rates)"}
-FLOOR = 1e-8
-"""What the released code reads every variance as at least."""
 ROUNDS_BEFORE = 3
 """After which the steps of a client are looked at: the default of `analyse steps`."""
 
@@ -135,14 +134,14 @@ def _step_errors(axes: Axes, errors: pd.DataFrame, quantile: str, lines: Mapping
     axes.set_yscale("symlog", linthresh=1e-4)  # an error of 0 has a place, too
     axes.yaxis.minorticks_off()
     axes.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
-    axes.axvline(np.log10(FLOOR), color=GREY, linestyle="--", linewidth=0.7, zorder=1.5)
+    axes.axvline(np.log10(RELEASED_FLOOR), color=GREY, linestyle="--", linewidth=0.7, zorder=1.5)
 
 
 def _name_marks(axes: Axes) -> None:
     """What the two grey lines are, in the corner that stays empty: errors are small where variances are large."""
     small: dict[str, Any] = {"fontsize": SMALL, "color": GREY, "textcoords": "offset points"}
     top, right = axes.get_xaxis_transform(), axes.get_yaxis_transform()
-    axes.annotate("floor of the released code", (np.log10(FLOOR), 1), (3, -3), xycoords=top, va="top", **small)
+    axes.annotate("floor of the released code", (np.log10(RELEASED_FLOOR), 1), (3, -3), xycoords=top, va="top", **small)
     axes.annotate("one learning rate", (1, 1), (-3, 2), xycoords=right, ha="right", **small)
 
 

@@ -1,4 +1,5 @@
-"""Images in memory as uint8, made into batches as they are needed: picked, flipped, normalised, resized.
+"""Samples in memory as uint8, made into batches as they are needed. Images: picked, flipped, normalised, resized. Text:
+characters, and for each of them the one that follows.
 
 There are no loader processes: a batch is a handful of tensor operations on the device that trains.
 """
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from qlocaladam.datasets import Dataset, Images, Labels
+from qlocaladam.data.dataset import Dataset, Images, Labels, Windows
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,32 @@ class ImageSet:
         if values.shape[-2:] != (self.size, self.size):
             values = interpolate(values, (self.size, self.size), mode="bilinear", antialias=False)
         return values.contiguous(memory_format=torch.channels_last), self.labels[indices]
+
+
+class TextSet:
+    """Windows and the sections they stand in, on a device. To the rest of the engine it is what an ImageSet is."""
+
+    def __init__(self, windows: Windows, labels: Labels, device: torch.device) -> None:
+        self.windows = torch.from_numpy(windows.copy()).to(device)
+        self.labels = torch.from_numpy(labels.copy()).to(device)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices: Tensor, flips: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The symbols at `indices`, and their successors. Text is never mirrored: `flips` says nothing."""
+        symbols = self.windows[indices].long()
+        return symbols[:, :-1], symbols[:, 1:]
+
+
+Samples = ImageSet | TextSet
+
+
+def sample_sets(dataset: Dataset, size: int, device: torch.device) -> tuple[Samples, Samples]:
+    """Training and test samples; `size` is that of images."""
+    if not dataset.is_text:
+        return image_sets(dataset, size, device)
+    return TextSet(dataset.x_train, dataset.y_train, device), TextSet(dataset.x_test, dataset.y_test, device)
 
 
 def image_sets(dataset: Dataset, size: int, device: torch.device) -> tuple[ImageSet, ImageSet]:

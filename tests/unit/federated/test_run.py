@@ -15,11 +15,15 @@ import torch
 from training_runs import SAME, results, rows, stop_after
 
 import qlocaladam
-from qlocaladam import ARMS, datasets
+from qlocaladam import ARMS
 from qlocaladam.cli import main
-from qlocaladam.federated import checkpoint, experiment
-from qlocaladam.federated.experiment import RunSettings, run
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import load, subset
+from qlocaladam.federated import checkpoint, rounds
 from qlocaladam.federated.partition import Partition, labels_sha256, load_partition, partition
+from qlocaladam.federated.run import kernel_name, run
+from qlocaladam.federated.settings import RunSettings
+from qlocaladam.kernels import fused
 
 TINY = RunSettings(rounds=3, width=4, image_size=32, batch_size=16, flip=False, epochs=1)
 
@@ -27,13 +31,13 @@ TINY = RunSettings(rounds=3, width=4, image_size=32, batch_size=16, flip=False, 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     file = tmp_path_factory.mktemp("data") / "digits.npz"
-    datasets.prepare("digits", file)
+    sources.prepare("digits", file)
     return file
 
 
 @pytest.fixture(scope="module")
 def small(digits):
-    return datasets.subset(datasets.load(digits), 200, 50)
+    return subset(load(digits), 200, 50)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +106,7 @@ def test_a_power_of_two_in_front_of_the_loss_changes_nothing_without_eps(small, 
 def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, parts, tmp_path, monkeypatch):
     started: list[tuple[int, int]] = []
     ended: dict[int, int] = {}
-    original = experiment.train_client
+    original = rounds.train_client
 
     def watched(model, data, indices, how, round_, client, states):
         steps = {state["step"] for state in states["state"].values()} if states else {0}
@@ -112,7 +116,7 @@ def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, par
         (ended[client],) = {int(state["step"]) for state in result.optimizer.state.values()}
         return result
 
-    monkeypatch.setattr(experiment, "train_client", watched)
+    monkeypatch.setattr(rounds, "train_client", watched)
     run(dataclasses.replace(TINY, arm=arm, states="persist", rounds=4), small, parts, tmp_path)
     assert any(steps for _, steps in started), "no client took part twice"
 
@@ -120,17 +124,17 @@ def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, par
 def test_states_that_persist_survive_a_run_that_is_cut_off(small, parts, tmp_path, monkeypatch):
     settings = dataclasses.replace(TINY, arm="normalised", states="persist", rounds=4)
     run(settings, small, parts, tmp_path / "straight")
-    original = experiment.train_client
+    original = rounds.train_client
 
     def cut(model, data, indices, how, round_, client, states):
         if round_ == 3:
             raise KeyboardInterrupt
         return original(model, data, indices, how, round_, client, states)
 
-    monkeypatch.setattr(experiment, "train_client", cut)
+    monkeypatch.setattr(rounds, "train_client", cut)
     with pytest.raises(KeyboardInterrupt):
         run(settings, small, parts, tmp_path / "cut")
-    monkeypatch.setattr(experiment, "train_client", original)
+    monkeypatch.setattr(rounds, "train_client", original)
     run(settings, small, parts, tmp_path / "cut")
     assert results(tmp_path / "straight") == results(tmp_path / "cut")
 
@@ -196,8 +200,8 @@ def test_resuming_gives_the_same_bytes_whatever_became_of_the_checkpoint(damage,
     elif damage == "foreign":
         checkpoint.save(file, {"identity": "another run"})
     trained = []
-    original = experiment.train_client
-    monkeypatch.setattr(experiment, "train_client", lambda *a: trained.append(a[4]) or original(*a))
+    original = rounds.train_client
+    monkeypatch.setattr(rounds, "train_client", lambda *a: trained.append(a[4]) or original(*a))
     run(settings, small, parts, tmp_path / "cut")
     assert results(tmp_path / "straight") == results(tmp_path / "cut")
     first = {"none": 4, "both": 1, "foreign": 1}.get(damage, 3)
@@ -260,7 +264,7 @@ def test_killed_at_random_moments_and_run_beside_others_gives_the_same_bytes(dig
 
 def test_a_run_that_diverges_is_a_result(small, parts, tmp_path, monkeypatch):
     settings = dataclasses.replace(TINY, rounds=5)
-    original = experiment.train_client
+    original = rounds.train_client
 
     def spoil(model, data, indices, how, round_, client, states):
         result = original(model, data, indices, how, round_, client, states)
@@ -270,7 +274,7 @@ def test_a_run_that_diverges_is_a_result(small, parts, tmp_path, monkeypatch):
             result = dataclasses.replace(result, finite=False, loss=float("nan"))
         return result
 
-    monkeypatch.setattr(experiment, "train_client", spoil)
+    monkeypatch.setattr(rounds, "train_client", spoil)
     summary = run(settings, small, parts, tmp_path)
     history = rows(tmp_path)
     assert summary["diverged"]["round"] == 2
@@ -345,7 +349,7 @@ def test_a_partition_of_other_labels_is_refused_before_training(small, tmp_path)
         ({"optimizer": {"blocks": 64}}, "optimizer has an option that QLocalAdam does not have: .*'blocks'"),
         ({"optimizer": {"lr": 0.1}}, "optimizer must not set lr"),
         ({"seed": -1}, "seed must be .* got -1"),
-        ({"loss_scale": 0.0}, "loss_scale must be a finite number above 0, got 0.0"),
+        ({"loss_scale": 0.0}, "loss_scale must be a finite number greater than 0, got 0.0"),
         ({"states": "kept"}, "states must be one of reset, persist, got 'kept'"),
         ({"arm": "torchao-8bit", "states": "persist"}, "states must be reset for torchao-8bit"),
     ],
@@ -439,12 +443,12 @@ def test_the_kernel_is_part_of_what_a_run_is(small, parts, tmp_path, monkeypatch
     first = run(TINY, small, parts, tmp_path / "first")
     made = json.loads((tmp_path / "first/settings.json").read_text())
     name = made["versions"]["kernel"]
-    assert name == experiment.kernel_name(TINY)
+    assert name == kernel_name(TINY)
     assert f"kernel: {name}\n" in (tmp_path / "first/run.log").read_text()
     chosen = dataclasses.replace(TINY, optimizer={"backend": "reference"})
-    assert experiment.kernel_name(chosen) == "reference"
+    assert kernel_name(chosen) == "reference"
 
-    monkeypatch.setattr(experiment.fused, "library", lambda: None)
+    monkeypatch.setattr(fused, "library", lambda: None)
     stopped = interrupted_after(1, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         run(TINY, small, parts, tmp_path / "second")
