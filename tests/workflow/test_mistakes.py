@@ -143,6 +143,17 @@ MISTAKES = [
         "figures.states.where.dataset is 'text'",
     ),
     (
+        ("figures", "states"),
+        {"kind": "distributions", "where": {"dataset": ["cifar10", "cifar100"]}},
+        "figures.states.where.dataset is ['cifar10', 'cifar100']; accepted: a name of letters",
+    ),
+    (
+        ("tables", "main", "margin"),
+        0.1,
+        "tables.main has an unknown key 'margin'; accepted: kind, caption, group, experiments, rows, columns, where",
+    ),
+    (("tables", "main", "kind"), "pie", "tables.main.kind is 'pie'; accepted: client_memory, "),
+    (
         ("figures", "lines"),
         {"kind": "convergence", "panels": [PANEL]},
         "figures.lines.panels[0]: a line for iid mixes",

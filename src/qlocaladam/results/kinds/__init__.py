@@ -120,11 +120,11 @@ def check(config: Config) -> None:
     refuse_by_schema(config, schema())
     for part in COMMON:
         for name, entry in config[part].items():
-            _check_selection(config, f"{part}, {name}", entry)
+            check_selection(config, f"{part}, {name}", entry)
             shown_as(part)[entry["kind"]].check(config, f"{part}.{name}", entry)
 
 
-def _check_selection(config: Config, key: str, entry: Config) -> None:
+def check_selection(config: Config, key: str, entry: Config) -> None:
     """Whether a table or a figure has something to show. One of a group is looked at as if that were on."""
     where = entry.get("where", {})
     for axis, part in (("dataset", "datasets"), ("arm", "arms")):
