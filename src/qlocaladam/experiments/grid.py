@@ -226,7 +226,6 @@ def check(config: Config) -> None:
         if is_on(config, experiment):
             at_scale = f"{key}: dataset at scale {config['scale']}"
             refuse_unknown(at_scale, as_list(experiment["dataset"]), scale["datasets"])
-    refuse_unknown("gallery", config["gallery"], config["figures"])
 
 
 GROUPS = ("controls", "beyond", "mechanism", "registered")

@@ -116,8 +116,9 @@ def _keys(part: str, shown: Shown) -> dict[str, Any]:
 
 
 def check(config: Config) -> None:
-    """Raise ValueError at the first mistake in `tables` or `figures`."""
+    """Raise ValueError at the first mistake in `tables`, `figures` or `gallery`."""
     refuse_by_schema(config, schema())
+    refuse_unknown("gallery", config["gallery"], config["figures"])
     for part in COMMON:
         for name, entry in config[part].items():
             check_selection(config, f"{part}, {name}", entry)
