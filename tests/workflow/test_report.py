@@ -26,6 +26,7 @@ from qlocaladam.ledger.claims import COLUMNS, NOT_COMPARABLE
 from qlocaladam.project import VARIABLE
 from qlocaladam.report import html as pages
 from qlocaladam.report import markdown, page
+from qlocaladam.results import kinds
 from qlocaladam.results.layout import Layout
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -85,7 +86,7 @@ def cells(html: str) -> list[list[str]]:
 
 
 def test_sections_are_in_the_order_they_are_read():
-    names = [page.numbered(name) for name in page.SECTIONS]
+    names = [page.numbered(name) for name in kinds.SECTIONS]
     assert names == sorted(names)
     assert names[:2] == ["01. Claims", "02. Registered questions"]
 
@@ -115,11 +116,11 @@ def test_sections_are_in_the_order_they_are_read():
     ],
 )
 def test_every_result_has_its_section(part, name, section):
-    assert page.section(CONFIG[part][name]) == section
+    assert kinds.section(CONFIG[part][name]) == section
 
 
 def test_every_figure_has_a_title_of_its_own():
-    titles = {name: page.figure_title({**NAMES, **entry}) for name, entry in CONFIG["figures"].items()}
+    titles = {name: kinds.figure_title({**NAMES, **entry}) for name, entry in CONFIG["figures"].items()}
     assert len(set(titles.values())) == len(titles)
     said = "Test accuracy after each round, main and heterogeneity: Digits by arm; Digits, Q-LocalAdam <8 bits> by "
     assert titles["convergence_cifar10"] == said + ALPHA
@@ -136,7 +137,9 @@ TEXTS = {
 
 def rendered(name: str, config: dict, **known: object) -> str:
     """A caption as the report makes it, but with every mistake an error."""
-    known["config"] = {"report_texts": TEXTS, **config}
+    shown = {part: CONFIG[part].items() for part in ("tables", "figures")}
+    said = {part: {name: kinds.said({**NAMES, **entry}, part) for name, entry in shown[part]} for part in shown}
+    known["config"] = {"report_texts": {**TEXTS, "said": said}, **config}
     template = (ROOT / "workflow/report" / name).read_text()
     environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     text = environment.from_string(template).render(snakemake=SimpleNamespace(**known))
@@ -189,9 +192,9 @@ def test_every_table_has_a_caption(name):
     said = rendered("table.rst", config={**CONFIG, "scale": "quick"}, wildcards=words, input=files)
     assert CONFIG["tables"][name]["caption"] in said
     assert "<p>made</p>" in said
-    trained, exact = "experiments" in CONFIG["tables"][name], CONFIG["tables"][name]["kind"] in page.EXACT
-    assert ("Trained at scale" in said, "Nothing is trained" in said) == (trained, exact)
     kind = CONFIG["tables"][name]["kind"]
+    assert ("Trained at scale" in said) == ("experiments" in CONFIG["tables"][name])
+    assert ("whatever the scale, for nothing is trained" in said) == (kinds.KINDS[kind].exact and kind != "released")
     assert ("Exploratory: intervals, and no verdicts" in said) == (kind == "contrasts")
     assert ("committed before any run" in said) == (kind == "registered")
 

@@ -212,7 +212,7 @@ use rule distributions as steps with:
     params:
         analysis="steps",
         options=analysis_options("steps"),
-        arms=LAYOUT.watched_arms(),
+        arms=LAYOUT.watched_arms("steps"),
 
 
 use rule distributions as variance with:

@@ -18,7 +18,7 @@ from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
 from qlocaladam.ledger import presentation
 from qlocaladam.experiments import configuration, consistency, grid
-from qlocaladam.results import latex
+from qlocaladam.results import kinds, latex
 from qlocaladam.report import html, page
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
 from qlocaladam.report.progress import listen
@@ -43,7 +43,7 @@ CONFIGURED_BY = [] if MODULE else workflow.configfiles
 COMMAND_LINE = {} if MODULE else workflow.config_settings.config
 if MODULE:
     configuration.complete(config, Path(os.environ[project.VARIABLE], "config.yaml"))
-configuration.settle(config, CONFIGURED_BY, COMMAND_LINE)
+configuration.settle(config, CONFIGURED_BY, COMMAND_LINE, kinds.check)
 
 FLAGS = {word.partition("=")[0] for word in sys.argv}
 REPORT = "--report" in FLAGS

@@ -95,7 +95,7 @@ def panel_folders(wildcards):
 
 
 def figure_section(wildcards):
-    return page.numbered(page.section(config["figures"][wildcards.figure]))
+    return page.numbered(kinds.section(config["figures"][wildcards.figure]))
 
 
 def page_code(wildcards):
@@ -107,7 +107,7 @@ def page_spec(wildcards):
 
 
 def table_section(wildcards):
-    return page.numbered(page.section(config["tables"][wildcards.table]))
+    return page.numbered(kinds.section(config["tables"][wildcards.table]))
 
 
 def configuration_arguments(wildcards):

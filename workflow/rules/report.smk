@@ -119,7 +119,7 @@ rule kept_results_page:
         registered=project_file("paper/registered.yaml"),
         kept=sorted(glob("paper/reference/*/**/*.csv", recursive=True)),
         pictures=sorted(glob("docs/images/*/*.png")),
-        code=code("kept_results_page"),
+        code=code("kept_results_page", "*"),
     output:
         "RESULTS.md",
     log:

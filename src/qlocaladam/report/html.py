@@ -24,14 +24,12 @@ from qlocaladam.project import project_file
 from qlocaladam.report.page import (
     Row,
     Spec,
-    explained,
-    figure_title,
     is_numeric,
     measured_on,
     readable,
-    section,
     shortened,
 )
+from qlocaladam.results import kinds
 from qlocaladam.results.latex import NONE
 from qlocaladam.results.layout import Layout
 
@@ -89,7 +87,7 @@ def table_page(spec: Spec, path: Path) -> str:
     content = base64.b64encode(path.read_bytes()).decode()
     return page(
         spec["caption"],
-        f"<p>{escape(explained(spec))}</p>",
+        f"<p>{escape(kinds.said(spec, 'tables'))}</p>",
         table(frame, spec["caption"], short=spec["kind"] != "released"),
         f"<p>{escape(shared)}</p>" if shared else "",
         f'<p><a download="{escape(path.name)}" href="data:text/csv;base64,{content}">{escape(path.name)}</a> '
@@ -187,10 +185,14 @@ def _claim(claim: Row, folder: Path) -> str:
 
 
 def report_texts(layout: Layout) -> dict[str, Any]:
-    """The opening, and what made each table and figure."""
+    """The opening, what stands beside each table and figure, and what made it."""
     shown = {"table": layout.tables, "figure": layout.figures}
     made = {part: {name: _made_in_report(layout.made(part, name)) for name in names} for part, names in shown.items()}
-    return {"opening": "\n".join([_registered(layout), *_main_figures(layout), _answer(layout)]), "made": made}
+    return {
+        "opening": "\n".join([_registered(layout), *_main_figures(layout), _answer(layout)]),
+        "made": made,
+        "said": layout.said(),
+    }
 
 
 def _in_report(call: str, text: str) -> str:
@@ -227,13 +229,13 @@ def _registered(layout: Layout) -> str:
 
 def _main_figures(layout: Layout) -> list[str]:
     """Each opens in its full size, and says where it comes from."""
-    names = [name for name, entry in layout.figures.items() if section(entry) in OPENING]
+    names = [name for name, entry in layout.figures.items() if kinds.section(entry) in OPENING]
     paths = {name: Path(layout.figure_folder, f"{name}.png") for name in names}
     return [_figure(layout, name, path) for name, path in paths.items() if path.exists()]
 
 
 def _figure(layout: Layout, name: str, path: Path) -> str:
-    title = escape(figure_title({**layout.names(), **layout.figures[name]}))
+    title = escape(kinds.figure_title({**layout.names(), **layout.figures[name]}))
     picture = (
         f'<img alt="{title}" src="data:image/png;base64,{base64.encodebytes(path.read_bytes()).decode().rstrip()}">'
     )

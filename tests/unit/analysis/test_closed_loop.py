@@ -18,7 +18,8 @@ from qlocaladam.federated.client import train_client
 from qlocaladam.federated.rounds import make_model
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.report import page
-from qlocaladam.results import figures, layout, numbers, tables
+from qlocaladam.results import figures, layout, tables
+from qlocaladam.results.kinds import KINDS, section
 
 TINY = RunSettings(width=4, image_size=40, batch_size=8, epochs=1)
 ARMS = {
@@ -226,13 +227,13 @@ def test_figures_show_every_arm(made):
 
 
 def test_numbers_and_pages_have_them(made):
-    found = {number.name: number for number in numbers._of_model_size("text", made["model_size.text"])}
+    found = {number.name: number for number in KINDS["model_size"].numbers("text", made["model_size.text"], str)}
     assert found["model_size/text/1/width"].text == "8"
     assert found["model_size/text/largest/normalised/relative_way"].text == "1.00"
     assert found["model_size/text/largest/below_percent"].value == found["model_size/text/2/below_percent"].value
-    found = {number.name: number for number in numbers._of_microscope("cifar10", made["microscope.cifar10"])}
+    found = {number.name: number for number in KINDS["microscope"].numbers("cifar10", made["microscope.cifar10"], str)}
     assert found["microscope/cifar10/fp32/steps"].value == 2
     for kind, dataset in (("model_size", "text"), ("microscope", "cifar10")):
         text = page.table_html(spec(kind, dataset), made[f"{kind}.{dataset}"])
         assert "v below the floor" in text
-        assert page.section({"kind": kind}) == "Optimizer states"
+        assert section({"kind": kind}) == "Optimizer states"

@@ -15,7 +15,8 @@ from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated.partition import load_partition, partition
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.results import figures, numbers, tables
+from qlocaladam.results import figures, tables
+from qlocaladam.results.kinds import KINDS
 
 IMAGES = {"train-images": 150, "test-images": 20}
 TINY = {"width": 4, "image-size": 32, "batch-size": 8, "epochs": 1, "rounds": 3}
@@ -175,7 +176,7 @@ def test_the_figure_shows_every_round_and_matrix(made, tmp_path):
 
 
 def test_numbers_are_those_of_the_first_and_the_last_round(made):
-    found = {number.name: number for number in numbers._of_variance("cifar10", made / "variance.csv")}
+    found = {number.name: number for number in KINDS["variance"].numbers("cifar10", made / "variance.csv", str)}
     rows = pd.read_csv(made / "variance.csv")
     last = rows[(rows["layer"] == "all") & (rows["round"] == 3)].iloc[0]
     assert found["variance/cifar10/last/zero_percent"].value == pytest.approx(100 * last["zero"])

@@ -16,8 +16,10 @@ from registered_runs import answered
 from scripts import run_script
 from simulated_runs import Runs
 
+from qlocaladam.results.columns import p_value
 from qlocaladam.results.layout import EXACT_FILES
-from qlocaladam.results.numbers import Number, as_json, as_latex, collect, p_value, truncated, whole
+from qlocaladam.results.number import Number
+from qlocaladam.results.numbers import as_json, as_latex, collect, truncated, whole
 
 DEFAULTS = {"alpha": 0.1, "block_size": 64, "lr": 0.001, "seed": 42}
 LABELS = {"cifar10": "Digits", "cifar100": "Digit pairs", "own": "Own", "text": "Text"}
@@ -306,7 +308,7 @@ def tested(tmp_path) -> Path:
 
 
 def test_tests_over_seeds(runs, exact, tested):
-    numbers = found(runs({"accuracy": [50.0]}), {**exact, "significance.multiseed": tested})
+    numbers = found(runs({"accuracy": [50.0]}), {**exact, "multiseed.multiseed": tested})
     expected = {
         "cifar100/0.1/fp32/seeds": "42, 123, 456",
         "cifar100/0.1/fp32/p": "--",
@@ -331,7 +333,7 @@ def test_tests_over_seeds(runs, exact, tested):
 def test_two_tables_may_test_the_same_but_not_disagree(runs, exact, tested, tmp_path):
     made, other = runs({"accuracy": [50.0]}), tmp_path / "other.csv"
     other.write_text(SIGNIFICANCE)
-    files = {**exact, "significance.a": tested, "significance.b": other}
+    files = {**exact, "multiseed.a": tested, "multiseed.b": other}
     assert found(made, files)["seeds/cifar100/0.1/fp32/n"].file == str(tested)
     other.write_text(SIGNIFICANCE.replace("54.99", "54.98"))
     both = f"54.99 of {tested} and 54.98 of {other}"
