@@ -16,7 +16,7 @@ SUITES = {
     "optimizers": "one optimizer step beside torch, torchao and bitsandbytes: time, state, temporary memory",
     "federated": "whole training runs beside a bare loop, Flower and pfl-research: speed, memory, start-up",
     "gpu": "the first ten minutes on a GPU: parity with the reference, step ratio, images per second",
-    "code": "what the Triton kernel is compiled to: registers, bytes, expected times; takes an hour, needs no GPU",
+    "code": "what the Triton kernel is compiled to: registers, bytes, expected times; 40 minutes of one core, no GPU",
 }
 DEFAULT = ("optimizers", "federated")
 

@@ -27,12 +27,15 @@ class Table(Protocol):
         """Take the step with this number, for each tensor."""
 
 
-def update_dense(work: Sequence[Work], update: Callable[[Sequence[Work]], None]) -> None:
+ADDRESSES = ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")
+
+
+def update_dense(work: Sequence[Work], rule: Rule, table: Callable[[Sequence[Work], Rule], Table]) -> None:
     """Update tensors of any layout by what takes contiguous ones that do not overlap."""
     # Parameters that share memory are updated one after the other, as torch does it.
     for batch in [[one] for one in work] if overlap(work) else [work]:
         dense = [one._replace(param=one.param.contiguous(), grad=_apart(one.grad, one.param)) for one in batch]
-        update(dense)
+        table(dense, rule).run(rule, [one.step for one in dense])
         for one, copy in zip(batch, dense, strict=True):
             if copy.param is not one.param:
                 one.param.copy_(copy.param)
@@ -60,7 +63,19 @@ def _apart(grad: Tensor, param: Tensor) -> Tensor:
     return grad.clone(memory_format=torch.contiguous_format) if _meet(grad, param) else grad.contiguous()
 
 
-def pointers(state: Tensor | Encoded, codec: Codec | None, numel: int) -> tuple[int, int]:
+def rows_of(work: Sequence[Work], rule: Rule, kind: np.dtype) -> np.ndarray:
+    """One row for each tensor: its addresses, its size and its number. What else `kind` has is 0."""
+    rows = np.zeros(len(work), kind)
+    for row, one in zip(rows, work, strict=True):
+        numel = one.param.numel()
+        row["param"], row["grad"] = one.param.data_ptr(), one.grad.data_ptr()
+        row["momentum"], row["momentum_ranges"] = _pointers(one.momentum, rule.momentum, numel)
+        row["variance"], row["variance_ranges"] = _pointers(one.variance, rule.variance, numel)
+        row["numel"], row["number"] = numel, one.number
+    return rows
+
+
+def _pointers(state: Tensor | Encoded, codec: Codec | None, numel: int) -> tuple[int, int]:
     """Where a moment is stored. Raises RuntimeError for memory that is not what the kernel takes it for."""
     if codec is None or isinstance(state, Tensor):
         assert isinstance(state, Tensor)
