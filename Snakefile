@@ -66,7 +66,7 @@ onsuccess:
     print()
     if "judge" in said:
         print(f"Made at scale {SCALE} in {PROGRESS.since_start()}, from {len(PLACES)} training runs on {DATA}.")
-        for head, line in claims.answer(page.read_claims(Path(TOGETHER, "claims.csv"))).items():
+        for head, line in presentation.answer(presentation.read(Path(TOGETHER, "claims.csv"))).items():
             print(f"{head}: {line}.")
     else:
         made = {RESULTS: said, FIGURES: "figure" in said, LATEX: {"table", "judge"} & said.keys()}

@@ -16,6 +16,7 @@ from agreement import (
     check_step_by_step,
     check_what_is_not_finite,
     copy_over,
+    gaps,
     give,
     pair,
     params,
@@ -116,6 +117,63 @@ def test_kernels_agree_on_weights_of_16_bits(kernel, dtype, rounding):
 
 
 @every_kernel
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("bits", BITS)
+def test_kernels_write_to_nothing_but_their_tensors(kernel, bits, dtype):
+    """Parameters and states that begin and end anywhere, between values that nobody may touch; one without a value."""
+    around = []
+
+    def surrounded(tensor):
+        whole = torch.full((tensor.numel() + 10,), 77, dtype=tensor.dtype)
+        inner = whole[5 : 5 + tensor.numel()]
+        around.append((whole, inner.numel()))
+        return inner.copy_(tensor.reshape(-1)).view(tensor.shape)
+
+    shapes = [(1,), (31,), (64,), (65,), (0,), (200,)]
+    reference, compiled = pair(kernel, shapes, dtype=dtype, bits=bits, rounding="stochastic")
+    grads = [torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in shapes]
+    for optimizer in (reference, compiled):
+        give(optimizer, grads)
+        optimizer.step()
+    copy_over(reference, compiled)
+    for param in params(compiled):
+        param.data = surrounded(param.data)
+        state = compiled.state[param]
+        state.update({name: surrounded(value) for name, value in state.items() if torch.is_tensor(value)})
+        param.grad = surrounded(param.grad)
+    reference.step()
+    compiled.step()
+    for one, other in zip(params(reference), params(compiled), strict=True):
+        assert torch.allclose(one, other, rtol=4 * torch.finfo(dtype).eps, atol=1e-7)
+        assert all((gap <= 1).all() for gap in gaps(reference, compiled, one, other))
+    for whole, numel in around:
+        assert (whole[:5] == 77).all()
+        assert (whole[5 + numel :] == 77).all()
+
+
+@every_kernel
+@pytest.mark.parametrize(
+    ("dtype", "grad_dtype"),
+    [(torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16), (torch.float32, torch.float16)],
+    ids=str,
+)
+def test_kernels_agree_on_gradients_of_another_type(kernel, dtype, grad_dtype):
+    reference, compiled = pair(kernel, [(130,)], dtype=dtype)
+    grad = torch.randn(130, generator=torch.Generator().manual_seed(0)).to(grad_dtype)
+    for optimizer in (reference, compiled):
+        (param,) = params(optimizer)
+        if not hasattr(param, "grad_dtype"):
+            pytest.skip("this torch has no gradients of another type")
+        param.grad_dtype = grad_dtype
+        param.grad = grad.clone()
+        optimizer.step()
+        optimizer.step()
+    (one,), (other,) = params(reference), params(compiled)
+    assert torch.allclose(one, other, rtol=torch.finfo(dtype).eps, atol=1e-7)
+    assert all((gap == 0).all() for gap in gaps(reference, compiled, one, other))
+
+
+@every_kernel
 @pytest.mark.parametrize(("scale", "eps"), [(1e-44, 1e-8), (1e-23, 1e-25), (1e-20, 0.0), (1e18, 0.0)])
 @pytest.mark.parametrize("arm", ARMS)
 def test_kernels_agree_on_gradients_of_any_size(kernel, arm, scale, eps):
@@ -181,14 +239,21 @@ def test_kernels_agree_on_what_is_not_finite(kernel, arm, bad):
 @requires_fused
 @pytest.mark.parametrize("bits", BITS)
 def test_results_do_not_depend_on_threads(bits):
-    shapes, results = [(300_000,), (100_001,), (7,)], []
+    """Nor does it which rows of blocks are left to the general path, because of one block that is next to nothing."""
+    shapes, results = [(7,), (300_000,), (100_001,)], []
     before = torch.get_num_threads()
+
+    def gradient(shape, step):
+        grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+        grad[: 64 * (shape[0] // 64)].view(-1, 64)[::40] *= 1e-25
+        return grad
+
     try:
         for threads in (1, 2, 3, 5):
             torch.set_num_threads(threads)
             _, compiled = pair("fused", shapes, rounding="stochastic", bits=bits)
             for step in range(3):
-                give(compiled, [torch.randn(s, generator=torch.Generator().manual_seed(step)) for s in shapes])
+                give(compiled, [gradient(shape, step) for shape in shapes])
                 compiled.step()
             results.append(params(compiled) + [compiled.state[p]["variance_codes"] for p in params(compiled)])
     finally:

@@ -16,7 +16,7 @@ import qlocaladam
 from qlocaladam import imports
 from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
-from qlocaladam.ledger import claims
+from qlocaladam.ledger import presentation
 from qlocaladam.experiments import configuration, consistency, grid
 from qlocaladam.results import kinds, latex
 from qlocaladam.report import html, page
@@ -103,15 +103,12 @@ def always(output, **inputs):
     return inputs
 
 
-def code(script, *modules):
-    """The script of a rule and all files of the package that it, or one of these modules, imports. What trains, deals
-    out or prepares has none: settings that are recorded with its results decide about it."""
+def code(script, *kinds):
+    """The script of a rule and all files of the package that it imports, and those of kinds of tables and figures,
+    which are found by name. What trains, deals out or prepares has none: recorded settings decide about it."""
     source = Path(project_file("src/qlocaladam"))
-    programs = [Path(project_file(f"workflow/scripts/{script}.py")), *(source / module for module in modules)]
-    return [str(path) for path in imports.reached(source, *programs)]
-
-
-KIND_MODULES = {kind: f"results/kinds/{kind}.py" for kind in kinds.KINDS}
+    found = [path for kind in kinds for path in sorted(source.glob(f"results/kinds/{kind}.py"))]
+    return list(map(str, imports.reached(source, Path(project_file(f"workflow/scripts/{script}.py")), *found)))
 
 
 def run_files(rows, *names):

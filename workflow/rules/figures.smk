@@ -7,6 +7,10 @@ def figure_inputs(wildcards):
     return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if runs else {})
 
 
+def figure_code(wildcards):
+    return code("figure", config["figures"][wildcards.figure]["kind"])
+
+
 def figure_spec(wildcards):
     return LAYOUT.figure_spec(wildcards.figure)
 
@@ -17,10 +21,6 @@ def panel_folders(wildcards):
 
 def figure_section(wildcards):
     return page.numbered(kinds.section(config["figures"][wildcards.figure]))
-
-
-def figure_code(wildcards):
-    return code("figure", KIND_MODULES[config["figures"][wildcards.figure]["kind"]])
 
 
 rule figures:

@@ -6,12 +6,12 @@ def table_inputs(wildcards):
     return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
 
 
+def table_code(wildcards):
+    return code("table", config["tables"][wildcards.table]["kind"])
+
+
 def table_spec(wildcards):
     return LAYOUT.table_spec(wildcards.table)
-
-
-def table_code(wildcards):
-    return code("table", KIND_MODULES[config["tables"][wildcards.table]["kind"]])
 
 
 rule tables:

@@ -525,6 +525,8 @@ def is_interpreted() -> bool:
 def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) -> str | None:
     """Why the kernel cannot update this tensor, whose states these codecs store; None if it can."""
     device = "cpu" if is_interpreted() else "cuda"
+    if torch.version.hip:  # whose devices are called cuda too
+        return "is made for GPUs of NVIDIA, got a torch for ROCm"
     if tensor.device.type != device:
         return f"runs on {'GPUs' if device == 'cuda' else 'the CPU when interpreted'}, got a tensor on {tensor.device}"
     if tensor.dtype not in TYPES:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from qlocaladam.ledger.claims import answer, counts, disagreements
+from qlocaladam.ledger import presentation
+from qlocaladam.ledger.presentation import answer, counts, disagreements
 from qlocaladam.report.page import (
     Row,
     Spec,
     is_numeric,
     measured_on,
-    read_claims,
     readable,
     shortened,
 )
@@ -41,7 +41,7 @@ def results_page(
 
     `spec` has the scale, the labels, and the entries of config.yaml under `tables` and `figures`.
     """
-    ledger = None if claims is None else read_claims(claims)
+    ledger = None if claims is None else presentation.read(claims)
     parts = [
         f"# Results at scale {spec['scale']}",
         *([] if ledger is None else [_answer(ledger)]),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam.ledger.claims import COLUMNS
 from qlocaladam.results import kinds
 from qlocaladam.results.columns import Columns
 from qlocaladam.results.kinds import KINDS, SECTIONS
@@ -53,15 +52,6 @@ def _place(names: Names, axis: str, row: Row) -> str:
 def is_numeric(table: pd.DataFrame) -> list[bool]:
     """Which columns hold numbers, with their signs and deviations."""
     return [all(cell.lstrip("+-<")[:1].isdigit() for cell in table[head] if cell) for head in table]
-
-
-def read_claims(path: Path) -> pd.DataFrame:
-    """claims.csv, every cell as it was written."""
-    claims = _read(path)
-    missing = [name for name in COLUMNS if name not in claims]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; needed are {', '.join(COLUMNS)}")
-    return claims
 
 
 def measured_on(claim: Row) -> str:

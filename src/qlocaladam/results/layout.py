@@ -60,8 +60,8 @@ class Layout:
         self.together, self.latex_together = (
             f"{path}/with-{groups}" if groups else path for path in (self.results, self.latex)
         )
-        """Of what is made of all runs together: numbers, ledger, document. Groups have folders of their own,
-        so that none of the files that are there without them changes."""
+        """Of what is made of all runs together: numbers, ledger, document. With groups these have a folder of
+        their own, so that no file changes that is there without them."""
         self.grid = grid.expand(config)
         self.runs = grid.unique(self.grid)
         places = [] if config["train"] and not self.kept else self.runs.to_dict("records")

@@ -161,7 +161,7 @@ def test_a_summary_is_over_all_steps():
 
 
 def command(name, data, out, *words):
-    arms = ["--arms", json.dumps(ARMS), "--data", data, "--out", out, "--batch-size", 8]
+    arms = ["--arms", *ARMS, "--data", data, "--out", out, "--batch-size", 8]
     assert main(["analyse", name, *map(str, [*arms, *words])]) == 0
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
@@ -170,7 +170,7 @@ def command(name, data, out, *words):
 def made(digits, text, tmp_path_factory):
     """Files of both analyses, by the names that tables and figures have for them."""
     sizes, client = tmp_path_factory.mktemp("sizes"), tmp_path_factory.mktemp("client")
-    command("model-size", text[0], sizes, "--widths", "8,16", "--steps", 2, "--train-images", 60)
+    command("model-size", text[0], sizes, "--widths", 8, 16, "--steps", 2, "--train-images", 60)
     command("microscope", digits[0], client, "--width", 4, "--image-size", 40, "--steps", 2, "--no-flip")
     return {
         "model_size.text": sizes / "model_size.csv",
@@ -188,7 +188,7 @@ def spec(kind, dataset):
 
 
 def test_commands_write_the_same_bytes_again_and_a_sealed_summary(made, text, tmp_path):
-    again = command("model-size", text[0], tmp_path, "--widths", "8,16", "--steps", 2, "--train-images", 60)
+    again = command("model-size", text[0], tmp_path, "--widths", 8, 16, "--steps", 2, "--train-images", 60)
     assert set(again) == set(layout.CLIENT_FILES["model_size"])
     assert again["model_size.csv"] == made["model_size.text"].read_bytes()
     for name, files in (("text", ["model_size.csv"]), ("cifar10", ["microscope.csv", "microscope_by_step.csv"])):
@@ -197,8 +197,8 @@ def test_commands_write_the_same_bytes_again_and_a_sealed_summary(made, text, tm
 
 def test_widths_that_are_none_are_refused(capsys):
     with pytest.raises(SystemExit):
-        main(["analyse", "model-size", "--data", "d", "--out", "o", "--arms", "{}", "--widths", "8-16"])
-    assert "'8-16' is not of the form 48,128,256" in capsys.readouterr().err
+        main(["analyse", "model-size", "--data", "d", "--out", "o", "--arms", "fp32", "--widths", "8-16"])
+    assert "argument --widths: invalid int value: '8-16'" in capsys.readouterr().err
 
 
 def test_tables_have_a_row_for_each_width_and_for_each_arm(made):

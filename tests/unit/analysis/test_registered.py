@@ -13,10 +13,10 @@ import pytest
 import yaml
 from registered_runs import CONFIG, LABELS, QUESTIONS, REGISTRATION, SEEDS, answered, simulated
 from scipy import stats
+from scripts import run_script
 
 from qlocaladam.analysis import registered as module
 from qlocaladam.analysis.registered import answers, load
-from qlocaladam.cli import main
 from qlocaladam.experiments import configuration, grid
 from qlocaladam.results import kinds
 from qlocaladam.results.kinds import registered as shown
@@ -328,20 +328,16 @@ def test_a_configuration_without_the_table_needs_no_questions(monkeypatch):
         kinds.check(CONFIG)
 
 
-def test_the_command_answers_without_runs_and_refuses_in_one_line(written, tmp_path, capsys):
-    given = ["analyse", "registered", "--runs", "--scale", "small"]
-    path = written(lambda r: None)
-    for name in ("one", "two"):
-        assert main([*given, "--questions", str(path), "--out", str(tmp_path / name)]) == 0
-    found = [(tmp_path / name / "answers.csv").read_bytes() for name in ("one", "two")]
-    assert found[0] == found[1]
-    table = pd.read_csv(tmp_path / "one/answers.csv")
+def test_the_script_answers_without_runs_and_refuses_in_one_line(written, tmp_path):
+    params = {"runs": [], "asked": None, "scale": "small"}
+    path, out = written(lambda r: None), {"csv": tmp_path / "answers.csv"}
+    run_script("answers", tmp_path / "job", out, input={"questions": str(path)}, params=params)
+    table = pd.read_csv(tmp_path / "answers.csv")
     assert tuple(table) == module.COLUMNS
     assert set(table["status"]) == {"runs missing"}
     path = written(lambda r: r.update(margin=5))
-    with pytest.raises(SystemExit):
-        main([*given, "--questions", str(path), "--out", str(tmp_path / "three")])
-    assert capsys.readouterr().err == f"qlocaladam: {path}: margin is 5; accepted: a number between 0 and 1\n"
+    said = run_script("answers", tmp_path / "job", out, ok=False, input={"questions": str(path)}, params=params)
+    assert said == f"qlocaladam: {path}: margin is 5; accepted: a number between 0 and 1\n"
 
 
 # As they are shown.
