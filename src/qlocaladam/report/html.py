@@ -188,11 +188,8 @@ def report_texts(layout: Layout) -> dict[str, Any]:
     """The opening, what stands beside each table and figure, and what made it."""
     shown = {"table": layout.tables, "figure": layout.figures}
     made = {part: {name: _made_in_report(layout.made(part, name)) for name in names} for part, names in shown.items()}
-    return {
-        "opening": "\n".join([_registered(layout), *_main_figures(layout), _answer(layout)]),
-        "made": made,
-        "said": layout.said(),
-    }
+    opening = "\n".join([_registered(layout), *_main_figures(layout), _answer(layout)])
+    return {"opening": opening, "made": made, "said": layout.said()}
 
 
 def _in_report(call: str, text: str) -> str:
