@@ -42,8 +42,8 @@ CLIENT_FILES = {
 }
 """Of the analyses that train a little themselves. The summary comes last, and says what made them."""
 STEP_COST, START_COST = 64, 10_000
-"""Samples that a step takes as long as, whatever its batch, and the start of a run: on a CPU at the default scale. At larger
-ones all batches are of one size and no start counts."""
+"""Samples that a step takes as long as, whatever its batch, and the start of a run: on a CPU at the default scale. At
+larger ones all batches are of one size, and no start counts."""
 WITHOUT_PARTITION = ("distributions", "model_size", "microscope")
 """Those of them that train on all data together, or deal these out themselves."""
 SHOWN_ANALYSIS = {**{name: name for name in CLIENT_FILES}, "step_layers": "steps"}
