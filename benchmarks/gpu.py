@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.optimizers import CIFAR100, MODELS, NARROW, shapes_of
+from benchmarks.optimizers import CIFAR100, NARROW, PARTS, shapes_of
 from benchmarks.report import Table
 from benchmarks.timing import FULL, QUICK, take_turns
 from qlocaladam import ARMS, QLocalAdam
@@ -27,7 +27,7 @@ TRAINED_ARMS = ("fp32", "q-localadam", "normalised", "normalised-4bit")
 
 def run(quick: bool) -> list[Table]:
     device = prepare_device("cuda" if torch.cuda.is_available() else "cpu")
-    shapes = shapes_of(**MODELS[NARROW if quick else CIFAR100])
+    shapes = shapes_of(**PARTS[NARROW if quick else CIFAR100])
     tables = [_parity(device), _steps(device, shapes, quick), _images(device, quick)]
     facts = [f"{what}: {fact}" for what, fact in _facts(device).items()]
     last = tables[-1]
