@@ -7,7 +7,7 @@ KERNEL := $(wildcard src/qlocaladam/kernels/*.[ch])
 
 NAMED := envs/requirements.txt envs/development.txt envs/benchmark.txt
 
-.PHONY: help test reproduce benchmark lint format pins clean
+.PHONY: help check test reproduce benchmark lint format pins clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ help:  ## this list
 
 test: .venv/development  ## set up, then run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+check: lint  ## the linters, then the unit tests: what to run while changing something
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/unit
 
 reproduce: .venv/development  ## set up, then rebuild every table, figure and number at the default scale
 	$(BIN)/snakemake --cores $(CORES)
@@ -44,11 +47,13 @@ format: .venv/development  ## let ruff and snakefmt rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-pins:  ## renew the versions of all packages that no file names, from an empty environment
+pins:  ## renew the versions of all packages that no file names, as pip chooses them for an empty environment
 	$(PYTHON) -m venv --clear .venv-pins
-	grep -hv '^-' $(NAMED) > .venv-pins/named.txt
-	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-pins/named.txt
-	.venv-pins/bin/python .ci/pins.py
+	grep -hv '^-' $(NAMED) | sed 's/^torch==/torch===/' > .venv-pins/named.txt
+	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check packaging
+	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
+		--report .venv-pins/report.json -r .venv-pins/named.txt
+	.venv-pins/bin/python .ci/pins.py .venv-pins/report.json
 	rm -rf .venv-pins
 
 clean:  ## remove everything that was set up or built

@@ -3,7 +3,7 @@
 import os
 
 from qlocaladam import project
-from qlocaladam.paper import configuration
+from qlocaladam.experiments import configuration
 
 # For `snakemake -s path/to/Snakefile -d elsewhere`, and where another workflow has this one as a module.
 os.environ[project.VARIABLE] = workflow.current_basedir.get_path_or_uri(secret_free=True)
@@ -21,7 +21,6 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/present.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/partitions.smk"
 include: "workflow/rules/training.smk"
@@ -34,6 +33,7 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/check.smk"
 include: "workflow/rules/paper.smk"
 include: "workflow/rules/reference.smk"
+include: "workflow/rules/present.smk"
 
 
 rule all:
@@ -66,14 +66,14 @@ onsuccess:
     print()
     if "judge" in said:
         print(f"Made at scale {SCALE} in {PROGRESS.since_start()}, from {len(PLACES)} training runs on {DATA}.")
-        for head, line in claims.answer(page.read_claims(Path(RESULTS, "claims.csv"))).items():
+        for head, line in presentation.answer(presentation.read(Path(TOGETHER, "claims.csv"))).items():
             print(f"{head}: {line}.")
     else:
         made = {RESULTS: said, FIGURES: "figure" in said, LATEX: {"table", "judge"} & said.keys()}
         print(f"Made at scale {SCALE}, in {latex.listed([folder for folder, new in made.items() if new])}.")
     if "results_page" in said:
         print(
-            f"Look: {RESULTS}/RESULTS.md sums all up, {RESULTS}/claims.html has every verdict, {FIGURES} the figures; "
+            f"Look: {TOGETHER}/RESULTS.md sums all up, {TOGETHER}/claims.html has every verdict, {FIGURES} the figures; "
             "`--report report.html` behind the same command puts everything on one page."
         )
     if "results_page" in said and not shutil.which("latexmk"):

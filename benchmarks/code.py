@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,10 @@ class Configuration:
     bits: int = 8
     block_size: int = 64
     dtype: torch.dtype = torch.float32
-    """Of parameters and gradients."""
+    """Of parameters."""
     aligned: bool = True
-    """Whether every tensor begins at a multiple of 16 bytes, as torch allocates them; a view may not."""
+    """Whether every tensor begins at a multiple of 16 bytes, as torch allocates them, which a view may not, and
+    gradients are of the parameters' type, which only `Tensor.grad_dtype` can change."""
 
     @property
     def states(self) -> tuple[str, str]:
@@ -73,19 +76,15 @@ MOMENTA, VARIANCES = ("fp32", "linear", "normalised", "dynamic"), ("fp32", "line
 
 
 def configurations() -> Iterator[Configuration]:
-    """All that there are for tensors as torch allocates them; for others those with blocks of 64.
-
-    Without codes there are neither bits nor blocks; the dynamic code has 8 bits.
-    """
+    """All that there are. Without codes there are neither bits nor blocks; the dynamic code has 8 bits."""
     sizes, types = (64, 32, 128, 256), (torch.float32, torch.bfloat16, torch.float16)
     for momentum, variance, bits, size, dtype in product(MOMENTA, VARIANCES, (8, 4), sizes, types):
         if momentum == variance == "fp32" and (bits, size) != (8, 64):
             continue
         if bits == 4 and "dynamic" in (momentum, variance):
             continue
-        yield Configuration(momentum, variance, bits, size, dtype)
-        if size == 64:
-            yield Configuration(momentum, variance, bits, size, dtype, aligned=False)
+        for aligned in (True, False):
+            yield Configuration(momentum, variance, bits, size, dtype, aligned)
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,8 @@ class Code:
         import triton
 
         with _file(self.cubin) as path:
-            return _instructions(_run(triton.knobs.nvidia.nvdisasm.path, "-c", path))
+            machine_code = _run(triton.knobs.nvidia.nvdisasm.path, "-c", path)
+        return sum(bool(re.match(r"\s+/\*[0-9a-f]{4,}\*/", line)) for line in _full_rows(machine_code))
 
 
 def compiled(configuration: Configuration, capability: int) -> Code:
@@ -122,10 +122,9 @@ def compiled(configuration: Configuration, capability: int) -> Code:
         configuration.block_size,
         configuration.bits,
         configuration.dtype,
-        configuration.dtype,
         configuration.aligned,
     )
-    pointers = {"table": "*i64", "values_m": "*fp32", "values_v": "*fp32"}
+    pointers = {"table": "*i64", "programs": "*i32", "values_m": "*fp32", "values_v": "*fp32"}
     types = {**pointers, **dict.fromkeys(kernel.INTEGERS, "i32"), **dict.fromkeys(constants, "constexpr")}
     names = kernel.step_kernel.arg_names
     source = ASTSource(
@@ -139,8 +138,8 @@ def compiled(configuration: Configuration, capability: int) -> Code:
     with _file(made.asm["cubin"]) as path:
         usage = _run(triton.knobs.nvidia.cuobjdump.path, "-res-usage", path)
     registers, stack, local = (int(n) for n in re.findall(r"\b(?:REG|STACK|LOCAL):(\d+)", usage)[:3])
-    text = _full_rows(made.asm["ptx"])
-    return Code(registers, stack + local, _accesses("ld", text), _accesses("st", text), made.asm["cubin"])
+    lines = _full_rows(made.asm["ptx"])
+    return Code(registers, stack + local, _accesses("ld", lines), _accesses("st", lines), made.asm["cubin"])
 
 
 @contextmanager
@@ -154,54 +153,39 @@ def _run(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _full_rows(ptx: str) -> str:
-    """What runs for full rows: of the two ways from the first branch on, that with fewer, because wider, accesses."""
-    texts: list[list[str]] = [[]]  # of the blocks between labels and branches
-    labels: dict[str, int] = {}
-    ways: dict[int, list[str | int]] = {}  # where each block leads: to labels, or to the next block
-    for line in ptx.splitlines():
-        if label := re.match(r"(\$\w+):", line):
-            ways.setdefault(len(texts) - 1, [len(texts)])
-            labels[label[1]] = len(texts)
-            texts.append([])
-        texts[-1].append(line)
-        if branch := re.search(r"(@!?%p\d+)?\s+bra(?:\.uni)?\s+(\$\w+);", line):
-            ways[len(texts) - 1] = [branch[2], *([len(texts)] if branch[1] else [])]
-            texts.append([])
-        elif re.search(r"\bret;", line):
-            ways[len(texts) - 1] = []
-            texts.append([])
-
-    def reached(block: int, seen: set[int]) -> set[int]:
-        if block not in seen:
-            seen.add(block)
-            for way in ways.get(block, []):
-                reached(labels[way] if isinstance(way, str) else way, seen)
-        return seen
-
-    first = min(block for block, ends in ways.items() if len(ends) == 2)
-    both = [reached(labels[way] if isinstance(way, str) else way, set()) for way in ways[first]]
-    parts = ["\n".join(line for block in sorted(blocks) for line in texts[block]) for blocks in both]
-    return min(parts, key=lambda part: len(re.findall(r"\b(?:ld|st)\.global", part)))
+def _full_rows(code: str) -> list[str]:
+    """The lines that run for full rows, of assembly or machine code: of all ways through it the one with the fewest,
+    because widest, accesses to global memory; of several the longest."""
+    lines = code.splitlines()
+    labels = {found[1]: at for at, line in enumerate(lines) if (found := re.match(r"(\$\w+|\.L\w+):", line))}
+    # From each line on: accesses, lines that are no branches (negative), and where it goes on.
+    ways: list[tuple[float, int, int]] = [(0, 0, 0)] * (len(lines) + 1)
+    for at in reversed(range(len(lines))):
+        branch = re.search(r"(@!?U?%?[Pp]\w+)?\s+(?:bra|BRA)\b.*?(\$\w+|\.L\w+)\W*;", lines[at])
+        ends = [] if re.match(r"\s+(ret;|/\*\w+\*/\s+EXIT)", lines[at]) else [at + 1]
+        if branch:
+            ends = [labels[branch[2]], *(ends if branch[1] else [])]
+        accesses = len(re.findall(r"\b(?:(?:ld|st)\.global|LDG|STG)\b", lines[at]))
+        # No way leads back: the code has no loops.
+        ways[at] = min(
+            ((ways[end][0] + accesses, ways[end][1] - 1, end) for end in ends if end > at), default=(accesses, -1, -1)
+        )
+    found, at = [], 0
+    while 0 <= at < len(lines):
+        found.append(lines[at])
+        at = ways[at][2]
+    return found
 
 
-def _accesses(kind: str, ptx: str) -> Counter[int]:
-    found = re.findall(rf"\b{kind}\.global(?:\.[a-z_:0-9]+?)*?(?:\.v(\d))?\.b(\d+)\s", ptx)
-    widths = [int(vector or 1) * int(bits) // 8 for vector, bits in found if bits != "64"]
-    return Counter(widths)
-
-
-def _instructions(machine_code: str) -> int:
-    """Of the part for full rows, which is the smaller one."""
-    target = re.search(r"\bBRA[^`\n]*`\((\.L_x_\d+)\)", machine_code)
-    assert target, "the kernel has no branch between full and short rows"
-    near, far = machine_code.split(f"{target[1]}:", 1)
-    return min(len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/", part, re.M)) for part in (near, far))
+def _accesses(kind: str, lines: list[str]) -> Counter[int]:
+    pattern = rf"\b{kind}\.global(?:\.[a-z_:0-9]+?)*?(?:\.v(\d))?\.b(\d+)\s"
+    found = re.findall(pattern, "\n".join(lines))
+    return Counter(int(vector or 1) * int(bits) // 8 for vector, bits in found if bits != "64")
 
 
 def expected_accesses(configuration: Configuration) -> tuple[Counter[int], Counter[int]]:
     """What a thread has to load and store for four values, and no more."""
-    loads: Counter[int] = Counter()
+    loads: Counter[int] = Counter({4: 1})  # which tensor is the first one
     stores: Counter[int] = Counter()
     weights = 4 * configuration.dtype.itemsize
     loads[weights] += 2  # parameters and gradients
@@ -222,12 +206,11 @@ def expected_accesses(configuration: Configuration) -> tuple[Counter[int], Count
 
 
 def moves_as_expected(configuration: Configuration, code: Code) -> bool:
-    """Whether a thread loads and stores what it has to; where tensors begin anywhere, each value by itself."""
+    """Whether a thread loads and stores what it has to; what is not aligned, each value by itself."""
     if configuration.aligned:
         return (code.loads, code.stores) == expected_accesses(configuration)
     itemsize = configuration.dtype.itemsize
-    by_themselves = code.loads[itemsize] >= 8 and code.stores[itemsize] >= 4
-    return by_themselves and {*code.loads, *code.stores} <= {1, itemsize, 4}
+    return code.loads[itemsize] >= 4 <= code.stores[itemsize] and max(*code.loads, *code.stores) <= 4
 
 
 def bytes_moved(configuration: Configuration) -> float:
@@ -264,10 +247,16 @@ def run(quick: bool) -> list[Table]:
     everything = list(ARMS.values()) if quick else list(configurations())
     progress = Progress("compiling", len(everything) * len(DEVICES), 4.0 * len(everything) * len(DEVICES))
     codes: dict[tuple[Configuration, int], Code] = {}
-    for configuration, capability in product(everything, DEVICES):
-        codes[configuration, capability] = compiled(configuration, capability)
-        progress.advance(1)
+    with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
+        made = pool.map(_compiled, product(everything, DEVICES), chunksize=len(DEVICES))
+        for target, code in zip(product(everything, DEVICES), made, strict=True):
+            codes[target] = code
+            progress.advance(1)
     return [_expected(codes), _summary(codes)]
+
+
+def _compiled(target: tuple[Configuration, int]) -> Code:
+    return compiled(*target)
 
 
 def _expected(codes: dict[tuple[Configuration, int], Code]) -> Table:

@@ -17,9 +17,11 @@ from benchmarks.optimizers import CIFAR100, NARROW, PARTS, shapes_of
 from benchmarks.report import Table
 from benchmarks.timing import FULL, QUICK, take_turns
 from qlocaladam import ARMS, QLocalAdam
+from qlocaladam.federated.batches import ImageSet, Normalisation
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import RunSettings, kernel_name, make_model, prepare_device
-from qlocaladam.federated.images import ImageSet, Normalisation
+from qlocaladam.federated.rounds import make_model, prepare_device
+from qlocaladam.federated.run import kernel_name
+from qlocaladam.federated.settings import RunSettings
 
 PARITY_STEPS = 20
 TRAINED_ARMS = ("fp32", "q-localadam", "normalised", "normalised-4bit")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from processor import avoid_broken_amx
 from projects import TEST, Project
 
 from qlocaladam.models import ResNet18
@@ -15,6 +16,7 @@ from qlocaladam.models import ResNet18
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
+avoid_broken_amx()
 torch.set_num_threads(1)  # one test process a core: see the Makefile
 
 

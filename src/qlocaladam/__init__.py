@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 ARITHMETIC_SINCE = "0.2.0"
 """The version since which the arms compute what they compute now. What older ones trained cannot be compared."""
+RELEASED_FLOOR = 1e-8
+"""What the released code of the paper reads every stored variance as, at least."""
 
 __all__ = [
     "ARMS",

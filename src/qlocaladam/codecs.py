@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qlocaladam.keys import mix
+from qlocaladam.streams import mix
 
 ROUNDINGS = ("nearest", "floor", "stochastic")
 BITS = (8, 4)

@@ -5,7 +5,8 @@ from __future__ import annotations
 EXTRA_OF = {
     **dict.fromkeys(("PIL", "sklearn", "torchao", "torchvision"), "federated"),
     **dict.fromkeys(
-        ("jsonschema", "matplotlib", "pandas", "scipy", "seaborn", "snakemake", "statsmodels", "yaml"), "paper"
+        ("jinja2", "jsonschema", "matplotlib", "pandas", "scipy", "seaborn", "snakemake", "statsmodels", "yaml"),
+        "paper",
     ),
 }
 """By the name that is imported. What the extras hold stands in pyproject.toml."""

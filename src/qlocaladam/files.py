@@ -1,12 +1,15 @@
-"""Files are written whole or not at all: a half-written result never looks finished."""
+"""Files are written whole or not at all: a half-written result never looks finished. CSV, JSON and YAML as text."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
+import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,6 +35,28 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
     finally:
         part.unlink(missing_ok=True)
     return sha256
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> str:
+    """Write a text whole. Returns the SHA-256 of the file."""
+    return write_whole(path, lambda file: file.write(text.encode()))
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """None is an empty cell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
+
+
+def table_text(table: Any) -> str:
+    """A table of pandas, without its index."""
+    text: str = table.to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def json_text(content: Any) -> str:
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def remove_parts(folder: Path) -> None:

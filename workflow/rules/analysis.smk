@@ -1,5 +1,44 @@
 # What is measured: at the paper's own size where nothing is trained, on this scale's runs and models otherwise.
 
+LACKING_ANALYSES = {
+    analysis: {dataset: LAYOUT.analysis_lacks(analysis, dataset) for dataset in LAYOUT.shown(analysis)}
+    for analysis in CLIENT_FILES
+}
+
+
+def analysis_inputs(analysis):
+    """The data and, of the clients that are looked at, the partition: that of a run at the defaults."""
+
+    def inputs(wildcards):
+        dataset = wildcards.dataset
+        partition = {"partition": LAYOUT.partition_file(LAYOUT.watched_place(dataset))}
+        found = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
+        return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
+
+    return inputs
+
+
+def analysis_options(analysis):
+    def options(wildcards):
+        return LAYOUT.analysis_options(analysis, wildcards.dataset)
+
+    return options
+
+
+def analysis_minutes(least):
+    def minutes(wildcards, attempt):
+        return attempt * max(least, SIZE["resources"]["runtime"])
+
+    return minutes
+
+
+def baseline(wildcards):
+    return config["tables"][wildcards.table].get("baseline", "fp32")
+
+
+def margin(wildcards):
+    return config["tables"][wildcards.table]["margin"]
+
 
 rule analysis:
     input:
@@ -12,226 +51,159 @@ rule analysis:
 
 rule memory:
     input:
-        code=code("analysis/footprint", "memory"),
+        code=code("memory"),
     output:
         f"{EXACT}/memory.csv",
     log:
         f"{EXACT}/logs/memory.log",
-    benchmark:
-        f"{EXACT}/benchmarks/memory.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        folder=subpath(output[0], parent=True),
-        arms=lambda wildcards: json.dumps(LAYOUT.sized_arms()),
-        wanted=["{}:{}:{}".format(*place) for place in LAYOUT.sized_places()],
-    shell:
-        "python -m qlocaladam analyse memory --arms {params.arms:q} --wanted {params.wanted:q} --out {params.folder:q} > {log:q} 2>&1"
+        arms=LAYOUT.sized_arms(),
+        places=LAYOUT.sized_places(),
+    script:
+        "../scripts/memory.py"
 
 
 rule client_memory:
     input:
-        code=code("analysis/client_memory", "analysis/footprint", "memory"),
+        code=code("client_memory"),
     output:
         f"{EXACT}/client_memory.csv",
     log:
         f"{EXACT}/logs/client_memory.log",
-    benchmark:
-        f"{EXACT}/benchmarks/client_memory.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        folder=subpath(output[0], parent=True),
-        arms=lambda wildcards: json.dumps(LAYOUT.sized_arms()),
+        arms=LAYOUT.sized_arms(),
         block_size=config["defaults"]["block_size"],
-    shell:
-        "python -m qlocaladam analyse client-memory --arms {params.arms:q} --block-size {params.block_size:q} "
-        "--out {params.folder:q} > {log:q} 2>&1"
+    script:
+        "../scripts/client_memory.py"
 
 
 rule scaling:
     input:
-        code=code("analysis/footprint", "memory"),
+        code=code("scaling"),
     output:
         f"{EXACT}/scaling.csv",
     log:
         f"{EXACT}/logs/scaling.log",
-    benchmark:
-        f"{EXACT}/benchmarks/scaling.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
-    params:
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse scaling --out {params.folder:q} > {log:q} 2>&1"
+    script:
+        "../scripts/scaling.py"
 
 
 rule precision:
     input:
-        code=code("analysis/precision", "codecs"),
+        code=code("precision"),
     output:
         f"{EXACT}/precision.csv",
         f"{EXACT}/precision_summary.csv",
         f"{EXACT}/precision_by_decade.csv",
     log:
         f"{EXACT}/logs/precision.log",
-    benchmark:
-        f"{EXACT}/benchmarks/precision.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
-    params:
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse precision --out {params.folder:q} > {log:q} 2>&1"
+    script:
+        "../scripts/precision.py"
 
 
 rule heterogeneity:
     input:
-        code=code("analysis/heterogeneity"),
+        code=code("heterogeneity"),
     output:
         f"{EXACT}/clients.csv",
         f"{EXACT}/heterogeneity.csv",
     log:
         f"{EXACT}/logs/heterogeneity.log",
-    benchmark:
-        f"{EXACT}/benchmarks/heterogeneity.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
-    params:
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse heterogeneity --out {params.folder:q} > {log:q} 2>&1"
+    script:
+        "../scripts/heterogeneity.py"
 
 
 rule participation:
     input:
         clients=f"{EXACT}/clients.csv",
-        code=code("analysis/participation"),
+        code=code("participation"),
     output:
         f"{EXACT}/sampling.json",
         f"{EXACT}/steps.csv",
     log:
         f"{EXACT}/logs/participation.log",
-    benchmark:
-        f"{EXACT}/benchmarks/participation.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
-    params:
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse participation --clients {input.clients:q} --out {params.folder:q} > {log:q} 2>&1"
+    script:
+        "../scripts/participation.py"
 
 
 rule significance:
     input:
-        runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
-        code=code("analysis/significance"),
+        runs=table_runs,
+        code=code("significance"),
     output:
         LAYOUT.significance_file("{table}"),
     log:
         f"{RESULTS}/logs/significance/{{table}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/significance/{{table}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        folder=subpath(output[0], parent=True),
-        runs=lambda wildcards, input: folders(input.runs),
-        asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.table_rows(wildcards.table))),
-    shell:
-        "python -m qlocaladam analyse significance --runs {params.runs:q} --asked {params.asked:q} --out {params.folder:q} > {log:q} 2>&1"
+        runs=table_folders,
+        asked=table_asked,
+    script:
+        "../scripts/significance.py"
 
 
 rule contrasts:
     input:
-        runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
-        code=code("analysis/contrasts", "paper/runs"),
+        runs=table_runs,
+        code=code("contrasts"),
     output:
         LAYOUT.contrasts_file("{table}"),
         LAYOUT.contrasts_file("{table}", "differences"),
     log:
         f"{RESULTS}/logs/contrasts/{{table}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/contrasts/{{table}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        folder=subpath(output[0], parent=True),
-        margin=lambda wildcards: config["tables"][wildcards.table]["margin"],
-        baseline=lambda wildcards: config["tables"][wildcards.table].get("baseline", "fp32"),
-        runs=lambda wildcards, input: folders(input.runs),
-        asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.table_rows(wildcards.table))),
-    shell:
-        "python -m qlocaladam analyse contrasts --runs {params.runs:q} --asked {params.asked:q} --margin {params.margin:q} "
-        "--baseline {params.baseline:q} --out {params.folder:q} > {log:q} 2>&1"
+        runs=table_folders,
+        asked=table_asked,
+        margin=margin,
+        baseline=baseline,
+    script:
+        "../scripts/contrasts.py"
 
 
 rule answers:
     input:
-        runs=lambda wildcards: run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:]),
+        runs=table_runs,
         questions=project_file("paper/registered.yaml"),
-        code=code("analysis/registered", "analysis/contrasts", "paper/runs"),
+        code=code("answers"),
     output:
         LAYOUT.answers_file("{table}"),
     log:
         f"{RESULTS}/logs/registered/{{table}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/registered/{{table}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        folder=subpath(output[0], parent=True),
+        runs=table_folders,
+        asked=table_asked,
         scale=SCALE,
-        runs=lambda wildcards, input: folders(input.runs),
-        asked=lambda wildcards: json.dumps(LAYOUT.asked(LAYOUT.table_rows(wildcards.table))),
-    shell:
-        "python -m qlocaladam analyse registered --runs {params.runs:q} --asked {params.asked:q} --questions {input.questions:q} "
-        "--scale {params.scale:q} --out {params.folder:q} > {log:q} 2>&1"
+    script:
+        "../scripts/answers.py"
+
+
+# These train a client or a model themselves.
 
 
 rule distributions:
@@ -250,17 +222,17 @@ rule distributions:
     threads: SIZE["resources"]["threads"]
     resources:
         mem_mb=SIZE["resources"]["mem_mb"],
-        runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
+        runtime=training_minutes,
         gpu=SIZE["resources"]["gpu"],
     params:
-        flags=analysis_flags("distributions"),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse distributions --data {input.data:q} --out {params.folder:q} --threads {threads} "
-        "{params.flags:q} > {log:q} 2>&1"
+        analysis="distributions",
+        options=analysis_options("distributions"),
+        arms={},
+    script:
+        "../scripts/client_analysis.py"
 
 
-rule steps:
+use rule distributions as steps with:
     input:
         unpack(analysis_inputs("steps")),
     output:
@@ -271,23 +243,13 @@ rule steps:
         f"{RESULTS}/benchmarks/steps/{{dataset}}.tsv"
     wildcard_constraints:
         dataset=needed("steps", LACKING_ANALYSES["steps"]),
-    conda:
-        "../../envs/environment.yaml"
-    threads: SIZE["resources"]["threads"]
-    resources:
-        mem_mb=SIZE["resources"]["mem_mb"],
-        runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
-        gpu=SIZE["resources"]["gpu"],
     params:
-        arms=lambda wildcards: json.dumps(LAYOUT.watched_arms()),
-        flags=analysis_flags("steps"),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse steps --data {input.data:q} --partition {input.partition:q} --arms {params.arms:q} "
-        "--out {params.folder:q} --threads {threads} {params.flags:q} > {log:q} 2>&1"
+        analysis="steps",
+        options=analysis_options("steps"),
+        arms=LAYOUT.watched_arms(),
 
 
-rule variance:
+use rule distributions as variance with:
     input:
         unpack(analysis_inputs("variance")),
     output:
@@ -298,22 +260,13 @@ rule variance:
         f"{RESULTS}/benchmarks/variance/{{dataset}}.tsv"
     wildcard_constraints:
         dataset=needed("variance", LACKING_ANALYSES["variance"]),
-    conda:
-        "../../envs/environment.yaml"
-    threads: SIZE["resources"]["threads"]
-    resources:
-        mem_mb=SIZE["resources"]["mem_mb"],
-        runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
-        gpu=SIZE["resources"]["gpu"],
     params:
-        flags=analysis_flags("variance"),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse variance --data {input.data:q} --partition {input.partition:q} "
-        "--out {params.folder:q} --threads {threads} {params.flags:q} > {log:q} 2>&1"
+        analysis="variance",
+        options=analysis_options("variance"),
+        arms={},
 
 
-rule model_size:
+use rule distributions as model_size with:
     input:
         unpack(analysis_inputs("model_size")),
     output:
@@ -324,23 +277,17 @@ rule model_size:
         f"{RESULTS}/benchmarks/model_size/{{dataset}}.tsv"
     wildcard_constraints:
         dataset=needed("model_size", LACKING_ANALYSES["model_size"]),
-    conda:
-        "../../envs/environment.yaml"
-    threads: SIZE["resources"]["threads"]
     resources:
         mem_mb=max(1500, SIZE["resources"]["mem_mb"]),
-        runtime=lambda wildcards, attempt: attempt * max(60, SIZE["resources"]["runtime"]),
+        runtime=analysis_minutes(60),
         gpu=SIZE["resources"]["gpu"],
     params:
-        arms=lambda wildcards: json.dumps(LAYOUT.watched_arms("model_size")),
-        flags=analysis_flags("model_size"),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse model-size --data {input.data:q} --arms {params.arms:q} --out {params.folder:q} "
-        "--threads {threads} {params.flags:q} > {log:q} 2>&1"
+        analysis="model_size",
+        options=analysis_options("model_size"),
+        arms=LAYOUT.watched_arms("model_size"),
 
 
-rule microscope:
+use rule distributions as microscope with:
     input:
         unpack(analysis_inputs("microscope")),
     output:
@@ -351,17 +298,11 @@ rule microscope:
         f"{RESULTS}/benchmarks/microscope/{{dataset}}.tsv"
     wildcard_constraints:
         dataset=needed("microscope", LACKING_ANALYSES["microscope"]),
-    conda:
-        "../../envs/environment.yaml"
-    threads: SIZE["resources"]["threads"]
     resources:
         mem_mb=max(4000, SIZE["resources"]["mem_mb"]),
-        runtime=lambda wildcards, attempt: attempt * max(600, SIZE["resources"]["runtime"]),
+        runtime=analysis_minutes(600),
         gpu=SIZE["resources"]["gpu"],
     params:
-        arms=lambda wildcards: json.dumps(LAYOUT.watched_arms("microscope")),
-        flags=analysis_flags("microscope"),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "python -m qlocaladam analyse microscope --data {input.data:q} --arms {params.arms:q} --out {params.folder:q} "
-        "--threads {threads} {params.flags:q} > {log:q} 2>&1"
+        analysis="microscope",
+        options=analysis_options("microscope"),
+        arms=LAYOUT.watched_arms("microscope"),

@@ -1,22 +1,21 @@
 # Whether everything is what the configuration makes. `snakemake check` asks, makes nothing, and ends with an error if not.
 
-CONFIGURATION = configuration.as_arguments(dict.fromkeys(CONFIGURED_BY), config if MODULE else COMMAND_LINE)
+
+def configuration_arguments(wildcards):
+    """The same configuration for a command of the package."""
+    return configuration.as_arguments(dict.fromkeys(CONFIGURED_BY), config if MODULE else COMMAND_LINE)
 
 
 rule check:
     log:
-        f"{RESULTS}/logs/check.log",
+        f"{TOGETHER}/logs/check.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=15,
     params:
-        configuration=lambda wildcards: CONFIGURATION,
-        csv=f"{RESULTS}/check.csv",
-        html=f"{RESULTS}/check.html",
+        configuration=configuration_arguments,
+        csv=f"{TOGETHER}/check.csv",
+        html=f"{TOGETHER}/check.html",
     shell:
         "python -m qlocaladam check {params.configuration:q} --csv {params.csv:q} --html {params.html:q} 2> {log:q}"
 
@@ -32,49 +31,35 @@ rule check_results:
         rules.numbers.input,
         rules.claims.input,
         rules.pages.input,
-        code=code("paper/check", "optim", "codecs"),
+        code=code("check", "*"),
     output:
-        csv=f"{RESULTS}/check.csv",
+        csv=f"{TOGETHER}/check.csv",
         html=report(
-            f"{RESULTS}/check.html",
+            f"{TOGETHER}/check.html",
             caption="../report/check.rst",
             category=page.numbered("Claims"),
             labels={"result": "Check of the results"},
         ),
     log:
-        f"{RESULTS}/logs/check_results.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/check_results.tsv"
+        f"{TOGETHER}/logs/check_results.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=15,
     params:
-        configuration=lambda wildcards: CONFIGURATION,
-        sha256=hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),  # any change is looked at
-    shell:
-        "python -m qlocaladam check {params.configuration:q} --csv {output.csv:q} --html {output.html:q} "
-        "--record > {log:q} 2>&1"
+        config=config,  # any change is looked at
+    script:
+        "../scripts/check.py"
 
 
 rule passed:
     input:
-        f"{RESULTS}/check.csv",
+        f"{TOGETHER}/check.csv",
     output:
-        touch(f"{RESULTS}/check.passed"),
+        touch(f"{TOGETHER}/check.passed"),
     log:
-        f"{RESULTS}/logs/passed.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/passed.tsv"
+        f"{TOGETHER}/logs/passed.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=100,
-        runtime=1,
     shell:
         "! grep -E ',(wrong|missing),' {input:q} > {log:q}"

@@ -3,35 +3,28 @@
 
 rule claims:
     input:
-        f"{RESULTS}/claims.csv",
-        f"{LATEX}/tables/claims.tex",
-        f"{LATEX}/tables/disagreements.tex",
-        f"{LATEX}/claims.tex",
+        f"{TOGETHER}/claims.csv",
+        f"{LATEX_TOGETHER}/tables/claims.tex",
+        f"{LATEX_TOGETHER}/tables/disagreements.tex",
+        f"{LATEX_TOGETHER}/claims.tex",
 
 
 rule judge:
     input:
         published=project_file("paper/published.yaml"),
-        numbers=f"{RESULTS}/numbers.json",
-        code=code("paper/claims", "paper/latex"),
+        numbers=f"{TOGETHER}/numbers.json",
+        code=code("claims"),
     output:
-        csv=f"{RESULTS}/claims.csv",
-        counts=f"{LATEX}/tables/claims.tex",
-        disagreements=f"{LATEX}/tables/disagreements.tex",
-        macros=f"{LATEX}/claims.tex",
+        csv=f"{TOGETHER}/claims.csv",
+        counts=f"{LATEX_TOGETHER}/tables/claims.tex",
+        disagreements=f"{LATEX_TOGETHER}/tables/disagreements.tex",
+        macros=f"{LATEX_TOGETHER}/claims.tex",
     log:
-        f"{RESULTS}/logs/claims.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/claims.tsv"
+        f"{TOGETHER}/logs/claims.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
         scale=SCALE,
-    shell:
-        "python -m qlocaladam claims --scale {params.scale:q} --published {input.published:q} --numbers {input.numbers:q} "
-        "--csv {output.csv:q} --counts {output.counts:q} --disagreements {output.disagreements:q} --macros {output.macros:q} > {log:q} 2>&1"
+    script:
+        "../scripts/claims.py"

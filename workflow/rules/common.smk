@@ -1,11 +1,10 @@
-# Configuration, and which results are there as it asks for them. No rule is here.
+# Configuration, which results are there as it asks for them, and what rules have in common. No rule is here.
 
-import hashlib
-import json
 import os
 import re
 import shutil
 import sys
+from glob import glob
 from pathlib import Path
 
 from snakemake.logging import logger
@@ -14,11 +13,15 @@ from snakemake_interface_executor_plugins.settings import DeploymentMethod
 from snakemake.utils import min_version
 
 import qlocaladam
+from qlocaladam import imports
 from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
-from qlocaladam.paper import claims, configuration, consistency, grid, latex, page
-from qlocaladam.paper.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
-from qlocaladam.paper.progress import listen
+from qlocaladam.ledger import presentation
+from qlocaladam.experiments import configuration, consistency, grid
+from qlocaladam.results import latex
+from qlocaladam.report import html, page
+from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
+from qlocaladam.report.progress import listen
 from qlocaladam.project import project_file
 
 min_version("9.0")
@@ -61,19 +64,13 @@ except ValueError as error:
 SCALE = LAYOUT.scale
 SIZE = LAYOUT.size
 RESULTS = LAYOUT.results
+TOGETHER = LAYOUT.together
 FIGURES = LAYOUT.figure_folder
 LATEX = LAYOUT.latex
+LATEX_TOGETHER = LAYOUT.latex_together
 PLACES = LAYOUT.runs.to_dict("records")
 TABLES = list(LAYOUT.tables)
 FIGURE_NAMES = list(LAYOUT.figures)
-
-NO_TEX = (
-    "The paper needs TeX: apt-get install --no-install-recommends latexmk texlive-latex-recommended texlive-science "
-    "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
-)
-PICTURES = ["rulegraph.svg", "convergence_cifar10.png"]
-PICTURES += ["controls_contrasts.png", "variance.png"] if config["controls"] else []
-PICTURES += ["steps.png", "step_layers.png", "beyond.png"] if config["beyond"] else []
 
 
 wildcard_constraints:
@@ -86,8 +83,8 @@ wildcard_constraints:
 # look outdated, nor an outdated one finished. (Snakemake looks at no parameters of what follows from a job that must
 # run, and has no record of files that were copied.)
 
-if REPORT and (ledger := Path(RESULTS, "claims.csv")).exists():
-    config["answer"] = page.answer_html(page.read_claims(ledger))  # a report's opening sees nothing but this
+if REPORT:
+    config["report_texts"] = html.report_texts(LAYOUT)  # a report's opening and captions see nothing but this
 ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & FLAGS)
 
 
@@ -106,6 +103,40 @@ def always(output, **inputs):
     return inputs
 
 
+def code(script, *kinds):
+    """The script of a rule and all files of the package that it imports, and those of kinds of tables and figures,
+    which are found by name. What trains, deals out or prepares has none: recorded settings decide about it."""
+    source = Path(project_file("src/qlocaladam"))
+    found = [path for kind in kinds for path in sorted(source.glob(f"results/kinds/{kind}.py"))]
+    return list(map(str, imports.reached(source, Path(project_file(f"workflow/scripts/{script}.py")), *found)))
+
+
+def run_files(rows, *names):
+    """Files of each of these runs, but for those that are not there and will not be trained."""
+    if LAYOUT.kept:
+        return [LAYOUT.kept, LAYOUT.kept.replace("runs.csv", "histories.csv.gz")]
+    return [f"{folder}/{name}" for folder in run_folders(rows) for name in names or ("summary.json",)]
+
+
+def run_folders(rows):
+    """What to read these runs from; nothing where there are none."""
+    available = LAYOUT.available(rows)
+    return LAYOUT.folders(available) if len(available) else []
+
+
+def table_runs(wildcards):
+    return run_files(LAYOUT.table_rows(wildcards.table), *FILES[1:])
+
+
+def table_folders(wildcards):
+    return run_folders(LAYOUT.table_rows(wildcards.table))
+
+
+def table_asked(wildcards):
+    """What the configuration asks of the runs of a table."""
+    return LAYOUT.asked(LAYOUT.table_rows(wildcards.table))
+
+
 RUNS = {grid.run_name(place): place for place in PLACES}
 LACKING_RUNS = {name: LAYOUT.run_lacks(place) for name, place in RUNS.items()}
 DATA = latex.listed([LAYOUT.data_in_words(dataset) for dataset in LAYOUT.runs["dataset"].unique()])
@@ -116,99 +147,3 @@ PROGRESS = listen(
     lacking=[name for name, reason in LACKING_RUNS.items() if reason],
     data=DATA,
 )
-LACKING_DATA = {
-    LAYOUT.data_of(name): "" if LAYOUT.prepared(LAYOUT.data_of(name)) else "not there" for name in SIZE["datasets"]
-}
-LACKING_ANALYSES = {
-    analysis: {dataset: LAYOUT.analysis_lacks(analysis, dataset) for dataset in LAYOUT.shown(analysis)}
-    for analysis in CLIENT_FILES
-}
-
-
-def run_files(rows, *names):
-    """Files of each of these runs, but for those that are not there and will not be trained."""
-    if LAYOUT.kept:
-        return [LAYOUT.kept, LAYOUT.kept.replace("runs.csv", "histories.csv.gz")]
-    return [
-        f"{folder}/{name}" for folder in LAYOUT.folders(LAYOUT.available(rows)) for name in names or ("summary.json",)
-    ]
-
-
-def folders(files):
-    return [LAYOUT.kept][: len(files)] if LAYOUT.kept else list(dict.fromkeys(str(Path(file).parent) for file in files))
-
-
-def named(files):
-    """NAME=PATH for each named input that is not a run."""
-    return [f"{name}={path}" for name, path in files.items() if name not in ("runs", "listed", "code")]
-
-
-def code(*modules):
-    """Files of the package whose change makes a result be made again; those that train are not among them."""
-    return [project_file(f"src/qlocaladam/{module}.py") for module in modules]
-
-
-def data_inputs(wildcards):
-    source = grid.as_list(config["sources"].get(wildcards.data, []))
-    return always(f"results/data/{wildcards.data}.npz", source=source)
-
-
-def training_inputs(wildcards):
-    place = RUNS[wildcards.run]
-    inputs = {"data": LAYOUT.data_file(place["dataset"]), "partition": LAYOUT.partition_file(place)}
-    return always(f"{LAYOUT.run_folder(place)}/summary.json", **inputs)
-
-
-def analysis_inputs(analysis):
-    """The data and, of the clients that are looked at, the partition: that of a run at the defaults."""
-
-    def inputs(wildcards):
-        dataset = wildcards.dataset
-        partition = {"partition": LAYOUT.partition_file(LAYOUT.watched_place(dataset))}
-        found = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
-        return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
-
-    return inputs
-
-
-def analysis_flags(analysis):
-    return lambda wildcards: grid.as_flags(LAYOUT.analysis_options(analysis, wildcards.dataset))
-
-
-def table_inputs(wildcards):
-    rows = LAYOUT.table_rows(wildcards.table)
-    return LAYOUT.table_files(wildcards.table) | ({"runs": run_files(rows, *FILES[1:])} if len(rows) else {})
-
-
-def figure_inputs(wildcards):
-    rows = LAYOUT.panel_rows(wildcards.figure)
-    runs = [file for panel in rows for file in run_files(panel, *FILES[1:])]
-    return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if rows else {})
-
-
-def panel_flags(figure):
-    """--panel and its runs, for each panel of a figure."""
-    return [word for rows in LAYOUT.panel_rows(figure) for word in ("--panel", *folders(run_files(rows)))]
-
-
-def definitions():
-    """What the document is told: its scale, and a command by the name of each group that is on."""
-    return rf"\newcommand{{\scale}}{{{SCALE}}}" + "".join(
-        rf"\def\{group}{{}}" for group in grid.GROUPS if config[group]
-    )
-
-
-THERE = [f"{RESULTS}/runs/{name}/{file}" for name, reason in LACKING_RUNS.items() if not reason for file in FILES]
-THERE += [f"results/data/{name}.npz" for name, reason in LACKING_DATA.items() if not reason]
-THERE += [
-    file
-    for analysis, lacking in LACKING_ANALYSES.items()
-    for dataset, reason in lacking.items()
-    if not reason
-    for file in LAYOUT.analysis_files(analysis, dataset)
-]
-
-if LAYOUT.absent and workflow.is_main_process:
-    lines = [f"{RESULTS}/runs/{name}: {LACKING_RUNS[name]}" for name in RUNS if name in LAYOUT.absent]
-    why = f"{LAYOUT.kept} is shown" if LAYOUT.kept else "train is false"
-    logger.warning("\n  ".join([f"{why}, and {len(lines)} of {len(PLACES)} runs are not there as asked:", *lines]))

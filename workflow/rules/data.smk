@@ -1,5 +1,18 @@
 # Data sets: each one file, checked by hash. Whatever needs the network happens here.
 
+LACKING_DATA = {
+    LAYOUT.data_of(name): "" if LAYOUT.prepared(LAYOUT.data_of(name)) else "not there" for name in SIZE["datasets"]
+}
+
+
+def data_inputs(wildcards):
+    source = grid.as_list(config["sources"].get(wildcards.data, []))
+    return always(f"results/data/{wildcards.data}.npz", source=source)
+
+
+def source_flag(wildcards, input):
+    return [f"--source={path}" for path in input.source]
+
 
 rule data:
     input:
@@ -21,11 +34,7 @@ rule prepare:
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=30,
     params:
-        source=lambda wildcards, input: [f"--source={path}" for path in input.source],
+        source=source_flag,
     shell:
         "python -m qlocaladam data {wildcards.data:q} {params.source:q} --out {output.data:q} > {log:q} 2>&1"

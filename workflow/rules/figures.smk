@@ -1,6 +1,28 @@
 # Figures: PDF for print, PNG for a screen. `snakemake figures` makes them all.
 
 
+def figure_inputs(wildcards):
+    rows = LAYOUT.panel_rows(wildcards.figure)
+    runs = [file for panel in rows for file in run_files(panel, *FILES[1:])]
+    return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if runs else {})
+
+
+def figure_code(wildcards):
+    return code("figure", config["figures"][wildcards.figure]["kind"])
+
+
+def figure_spec(wildcards):
+    return LAYOUT.figure_spec(wildcards.figure)
+
+
+def panel_folders(wildcards):
+    return [run_folders(rows) for rows in LAYOUT.panel_rows(wildcards.figure)]
+
+
+def figure_section(wildcards):
+    return page.numbered(page.section(config["figures"][wildcards.figure]))
+
+
 rule figures:
     input:
         expand(f"{FIGURES}/{{figure}}.{{format}}", figure=FIGURE_NAMES, format=["pdf", "png"]),
@@ -9,56 +31,44 @@ rule figures:
 rule figure:
     input:
         unpack(figure_inputs),
-        code=code("paper/figures", "paper/style", "paper/runs"),
+        code=figure_code,
     output:
         pdf=f"{FIGURES}/{{figure}}.pdf",
         png=report(
             f"{FIGURES}/{{figure}}.png",
             caption="../report/figure.rst",
-            category=lambda wildcards: page.numbered(page.section(config["figures"][wildcards.figure])),
+            category=figure_section,
             labels={"result": "Figure {figure}"},
         ),
     log:
         f"{RESULTS}/logs/figures/{{figure}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/figures/{{figure}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        spec=lambda wildcards: json.dumps(LAYOUT.figure_spec(wildcards.figure)),
-        panels=lambda wildcards: panel_flags(wildcards.figure),
-        files=lambda wildcards, input: [f"--file={pair}" for pair in named(input)],
-    shell:
-        "python -m qlocaladam figure --spec {params.spec:q} {params.panels:q} {params.files:q} "
-        "--pdf {output.pdf:q} --png {output.png:q} > {log:q} 2>&1"
+        spec=figure_spec,
+        panels=panel_folders,
+    script:
+        "../scripts/figure.py"
 
 
 rule rulegraph:
     input:
         snakefile=project_file("Snakefile"),
+        rules=sorted(glob(project_file("workflow/rules") + "/*.smk")),
         configfile=project_file("config.yaml"),
     output:
         f"{FIGURES}/rulegraph.svg",
     log:
         f"{RESULTS}/logs/rulegraph.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/rulegraph.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        scale=SCALE,
+        given=[f"scale={SCALE}", *(f"{group}={config[group]}" for group in grid.GROUPS)],
     shell:
-        "(snakemake --snakefile {input.snakefile:q} --forceall --rulegraph dot --config scale={params.scale:q} | snakevision --skip-rules all --output {output:q}) 2> {log:q}"
+        "(snakemake --snakefile {input.snakefile:q} --forceall --rulegraph dot --config {params.given:q} | "
+        "snakevision --skip-rules all --output {output:q}) 2> {log:q}"
 
 
 # The pictures that README and RESULTS.md show are copies, and kept in git. `snakemake gallery` brings them up to date.
@@ -66,7 +76,8 @@ rule rulegraph:
 
 rule gallery:
     input:
-        expand(f"docs/images/{SCALE}/{{picture}}", picture=PICTURES),
+        f"docs/images/{SCALE}/rulegraph.svg",
+        [f"docs/images/{SCALE}/{figure}.png" for figure in config["gallery"] if figure in FIGURE_NAMES],
 
 
 rule picture:
@@ -76,14 +87,8 @@ rule picture:
         f"docs/images/{SCALE}/{{picture}}",
     log:
         f"{RESULTS}/logs/pictures/{{picture}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/pictures/{{picture}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=100,
-        runtime=1,
     shell:
         "cp {input:q} {output:q} 2> {log:q}"

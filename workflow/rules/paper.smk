@@ -1,9 +1,30 @@
 # The document. It needs TeX, which nothing else does.
 
+NO_TEX = (
+    "The paper needs TeX: apt-get install --no-install-recommends latexmk texlive-latex-recommended texlive-science "
+    "texlive-latex-extra, or conda install -c conda-forge texlive-core latexmk"
+)
+
+
+def definitions(wildcards):
+    """What the document is told: its scale, its folders, and a command by the name of each group that is on."""
+    folders = {"generated": LATEX, "together": LATEX_TOGETHER}
+    words = {"scale": SCALE, **{name: os.path.relpath(folder, "paper") for name, folder in folders.items()}}
+    groups = {group: "" for group in grid.GROUPS if config[group]}
+    return "".join(rf"\def\{name}{{{text}}}" for name, text in (words | groups).items())
+
+
+def main_from_paper(wildcards, input):
+    return os.path.relpath(input.main, "paper")
+
+
+def folder_of_references(wildcards, input):
+    return str(Path(input.references).parent.absolute())
+
 
 rule paper:
     input:
-        f"{LATEX}/paper.pdf",
+        f"{LATEX_TOGETHER}/paper.pdf",
 
 
 rule compile:
@@ -12,33 +33,27 @@ rule compile:
         references=project_file("paper/references.bib"),
         tables=expand(f"{LATEX}/tables/{{table}}.tex", table=TABLES),
         figures=expand(f"{FIGURES}/{{figure}}.pdf", figure=FIGURE_NAMES),
-        numbers=f"{LATEX}/numbers.tex",
-        claims=f"{LATEX}/claims.tex",
-        verdicts=f"{LATEX}/tables/claims.tex",
-        disagreements=f"{LATEX}/tables/disagreements.tex",
+        numbers=f"{LATEX_TOGETHER}/numbers.tex",
+        claims=f"{LATEX_TOGETHER}/claims.tex",
+        verdicts=f"{LATEX_TOGETHER}/tables/claims.tex",
+        disagreements=f"{LATEX_TOGETHER}/tables/disagreements.tex",
     output:
-        f"{LATEX}/paper.pdf",
+        f"{LATEX_TOGETHER}/paper.pdf",
     log:
-        f"{RESULTS}/logs/paper.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/paper.tsv"
+        f"{TOGETHER}/logs/paper.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        folder=subpath(output[0], parent=True),
-        scale=SCALE,
-        pretex=lambda wildcards: definitions(),
+        folder=LATEX,
+        build=f"{os.path.relpath(LATEX_TOGETHER, 'paper')}/build",
+        definitions=definitions,
         hint=NO_TEX,
-        main=lambda wildcards, input: os.path.relpath(input.main, "paper"),
-        references=lambda wildcards, input: str(Path(input.references).parent.absolute()),
+        main=main_from_paper,
+        references=folder_of_references,
     shell:
         "exec > {log:q} 2>&1; command -v latexmk || {{ echo {params.hint:q}; exit 1; }}; "
         "mkdir -p {params.folder:q}/figures && cp {input.figures:q} {params.folder:q}/figures/ && cd paper && "
-        "BIBINPUTS={params.references:q}: latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=generated/{params.scale:q}/build -jobname=paper "
-        "-usepretex={params.pretex:q} {params.main:q} && "
-        "cp generated/{params.scale:q}/build/paper.pdf generated/{params.scale:q}/paper.pdf"
+        "BIBINPUTS={params.references:q}: latexmk -pdf -interaction=nonstopmode -halt-on-error "
+        "-outdir={params.build:q} -jobname=paper -usepretex={params.definitions:q} {params.main:q} && "
+        "cp {params.build:q}/paper.pdf {params.build:q}/../paper.pdf"

@@ -1,6 +1,10 @@
 # Who holds which training images. The seed of a run is also that of its partition.
 
 
+def image_flag(wildcards):
+    return [] if wildcards.images == "all" else ["--train-images", wildcards.images]
+
+
 rule partitions:
     input:
         sorted({LAYOUT.partition_file(place) for place in PLACES}),
@@ -15,19 +19,11 @@ rule partition:
         f"{RESULTS}/partitions/{{data}}/images~{{images}}/clients~{{clients}}/alpha~{{alpha}}/seed~{{seed}}.npz",
     log:
         f"{RESULTS}/logs/partitions/{{data}}/images~{{images}}/clients~{{clients}}/alpha~{{alpha}}/seed~{{seed}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/partitions/{{data}}/images~{{images}}/clients~{{clients}}/alpha~{{alpha}}/seed~{{seed}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        images=lambda wildcards: grid.as_flags(
-            {"train_images": None if wildcards.images == "all" else wildcards.images}
-        ),
+        images=image_flag,
     shell:
         "python -m qlocaladam partition --data {input.data:q} {params.images:q} --clients {wildcards.clients:q} "
         "--alpha {wildcards.alpha:q} --seed {wildcards.seed:q} --out {output:q} > {log:q} 2>&1"

@@ -1,115 +1,146 @@
 # Pages for people: what `snakemake --report report.html` shows beside the figures, and RESULTS.md.
 
 
+def page_code(wildcards):
+    return code("table_page", config["tables"][wildcards.table]["kind"])
+
+
+def page_spec(wildcards):
+    return LAYOUT.page_spec(wildcards.table)
+
+
+def table_section(wildcards):
+    return page.numbered(page.section(config["tables"][wildcards.table]))
+
+
 rule pages:
     input:
-        f"{RESULTS}/claims.html",
-        f"{RESULTS}/RESULTS.md",
+        f"{TOGETHER}/claims.html",
+        f"{TOGETHER}/RESULTS.md",
+        f"{TOGETHER}/REPRODUCIBILITY.md",
         expand(f"{RESULTS}/tables/{{table}}.html", table=TABLES),
 
 
 rule table_page:
     input:
         table=f"{RESULTS}/tables/{{table}}.csv",
-        code=code("paper/page"),
+        code=page_code,
     output:
         report(
             f"{RESULTS}/tables/{{table}}.html",
             caption="../report/table.rst",
-            category=lambda wildcards: page.numbered(page.section(config["tables"][wildcards.table])),
+            category=table_section,
             labels={"result": "Table {table}"},
         ),
     log:
         f"{RESULTS}/logs/pages/{{table}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/pages/{{table}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        spec=lambda wildcards: json.dumps(LAYOUT.page_spec(wildcards.table)),
-    shell:
-        "python -m qlocaladam page table --spec {params.spec:q} --table {input.table:q} --out {output:q} > {log:q} 2>&1"
+        spec=page_spec,
+    script:
+        "../scripts/table_page.py"
 
 
 # Kept in git. `snakemake docs/released.md` brings it up to date.
 rule released_page:
     input:
         source=project_file("paper/released.yaml"),
-        code=code("paper/released"),
+        code=code("released_page"),
     output:
         "docs/released.md",
     log:
         f"{RESULTS}/logs/pages/released.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/pages/released.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        labels=lambda wildcards: json.dumps(LAYOUT.labels()["arm"]),
-    shell:
-        "python -m qlocaladam page released --source {input.source:q} --labels {params.labels:q} --out {output:q} > {log:q} 2>&1"
+        labels=LAYOUT.labels()["arm"],
+    script:
+        "../scripts/released_page.py"
 
 
 rule ledger_page:
     input:
-        claims=f"{RESULTS}/claims.csv",
-        code=code("paper/page"),
+        claims=f"{TOGETHER}/claims.csv",
+        code=code("ledger_page"),
     output:
         report(
-            f"{RESULTS}/claims.html",
+            f"{TOGETHER}/claims.html",
             caption="../report/claims.rst",
             category=page.numbered("Claims"),
             labels={"result": "Ledger of claims"},
         ),
     log:
-        f"{RESULTS}/logs/pages/claims.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/pages/claims.tsv"
+        f"{TOGETHER}/logs/pages/claims.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
         scale=SCALE,
-    shell:
-        "python -m qlocaladam page ledger --claims {input.claims:q} --scale {params.scale:q} --out {output:q} > {log:q} 2>&1"
+    script:
+        "../scripts/ledger_page.py"
 
 
 rule results_page:
     input:
         tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
         figures=expand(f"{FIGURES}/{{figure}}.png", figure=FIGURE_NAMES),
-        numbers=f"{RESULTS}/numbers.json",
-        claims=f"{RESULTS}/claims.csv",
-        code=code("paper/page"),
+        numbers=f"{TOGETHER}/numbers.json",
+        claims=f"{TOGETHER}/claims.csv",
+        code=code("results_page", "*"),
     output:
-        f"{RESULTS}/RESULTS.md",
+        f"{TOGETHER}/RESULTS.md",
     log:
-        f"{RESULTS}/logs/pages/RESULTS.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/pages/RESULTS.tsv"
+        f"{TOGETHER}/logs/pages/RESULTS.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        spec=lambda wildcards: json.dumps(LAYOUT.results_spec()),
-    shell:
-        "python -m qlocaladam page results --spec {params.spec:q} --tables {input.tables:q} --figures {input.figures:q} "
-        "--numbers {input.numbers:q} --claims {input.claims:q} --out {output:q} > {log:q} 2>&1"
+        spec=LAYOUT.results_spec(),
+    script:
+        "../scripts/results_page.py"
+
+
+rule reproducibility_page:
+    input:
+        template=LAYOUT.reproducibility_spec()["template"],
+        registered=LAYOUT.reproducibility_spec()["registered"],
+        numbers=f"{TOGETHER}/numbers.json",
+        claims=f"{TOGETHER}/claims.csv",
+        tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=LAYOUT.asking),
+        code=code("reproducibility_page"),
+    output:
+        f"{TOGETHER}/REPRODUCIBILITY.md",
+    log:
+        f"{TOGETHER}/logs/pages/REPRODUCIBILITY.log",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        spec=LAYOUT.reproducibility_spec(),
+    script:
+        "../scripts/reproducibility_page.py"
+
+
+# Kept in git. `snakemake RESULTS.md` writes it again from the results that are kept there, too; nothing is trained.
+rule kept_results_page:
+    input:
+        template=project_file("paper/RESULTS.template.md"),
+        registered=project_file("paper/registered.yaml"),
+        kept=sorted(glob("paper/reference/*/**/*.csv", recursive=True)),
+        pictures=sorted(glob("docs/images/*/*.png")),
+        code=code("kept_results_page"),
+    output:
+        "RESULTS.md",
+    log:
+        f"{RESULTS}/logs/pages/kept_results.log",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        reference="paper/reference",
+        labels={scale: LAYOUT.labels(scale) for scale in config["scales"]},
+    script:
+        "../scripts/kept_results_page.py"

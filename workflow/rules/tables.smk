@@ -1,6 +1,19 @@
 # Tables: LaTeX for a paper, CSV for a program. `snakemake tables` makes them all.
 
 
+def table_inputs(wildcards):
+    runs = table_runs(wildcards) if len(LAYOUT.table_rows(wildcards.table)) else []
+    return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
+
+
+def table_code(wildcards):
+    return code("table", config["tables"][wildcards.table]["kind"])
+
+
+def table_spec(wildcards):
+    return LAYOUT.table_spec(wildcards.table)
+
+
 rule tables:
     input:
         expand(f"{LATEX}/tables/{{table}}.tex", table=TABLES),
@@ -10,25 +23,17 @@ rule tables:
 rule table:
     input:
         unpack(table_inputs),
-        code=code("paper/tables", "paper/runs", "paper/latex"),
+        code=table_code,
     output:
         tex=f"{LATEX}/tables/{{table}}.tex",
         csv=f"{RESULTS}/tables/{{table}}.csv",
     log:
         f"{RESULTS}/logs/tables/{{table}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/tables/{{table}}.tsv"
     localrule: True
     conda:
         "../../envs/environment.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=5,
     params:
-        spec=lambda wildcards: json.dumps(LAYOUT.table_spec(wildcards.table)),
-        runs=lambda wildcards, input: [f"--runs={folder}" for folder in folders(input.get("runs", []))],
-        files=lambda wildcards, input: [f"--file={pair}" for pair in named(input)],
-    shell:
-        "python -m qlocaladam table --spec {params.spec:q} {params.runs:q} {params.files:q} "
-        "--tex {output.tex:q} --csv {output.csv:q} > {log:q} 2>&1"
+        spec=table_spec,
+        runs=table_folders,
+    script:
+        "../scripts/table.py"

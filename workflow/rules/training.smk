@@ -1,6 +1,21 @@
 # One federated training run for each place in the grid.
 
 
+def training_inputs(wildcards):
+    place = RUNS[wildcards.run]
+    inputs = {"data": LAYOUT.data_file(place["dataset"]), "partition": LAYOUT.partition_file(place)}
+    return always(f"{LAYOUT.run_folder(place)}/summary.json", **inputs)
+
+
+def training_flags(wildcards):
+    return grid.training_flags(LAYOUT.asked(LAYOUT.runs), RUNS[wildcards.run])
+
+
+def training_minutes(wildcards, attempt):
+    """Tried again (a profile's `retries`), a job gets more time; a run goes on from its checkpoint."""
+    return attempt * SIZE["resources"]["runtime"]
+
+
 rule train:
     input:
         run_files(LAYOUT.runs),
@@ -27,12 +42,17 @@ if config["train"] and not LAYOUT.kept:
         threads: SIZE["resources"]["threads"]
         resources:
             mem_mb=SIZE["resources"]["mem_mb"],
-            # Tried again (a profile's `retries`), a run gets more time and goes on from its checkpoint.
-            runtime=lambda wildcards, attempt: attempt * SIZE["resources"]["runtime"],
+            runtime=training_minutes,
             gpu=SIZE["resources"]["gpu"],
         params:
-            flags=lambda wildcards: grid.training_flags(LAYOUT.asked(LAYOUT.runs), RUNS[wildcards.run]),
+            flags=training_flags,
             folder=subpath(output.summary, parent=True),
         shell:
             "python -m qlocaladam train --data {input.data:q} --partition {input.partition:q} --out {params.folder:q} "
             "--threads {threads} --overwrite {params.flags:q} > {log:q} 2>&1"
+
+
+if LAYOUT.absent and workflow.is_main_process:
+    lines = [f"{RESULTS}/runs/{name}: {LACKING_RUNS[name]}" for name in RUNS if name in LAYOUT.absent]
+    why = f"{LAYOUT.kept} is shown" if LAYOUT.kept else "train is false"
+    logger.warning("\n  ".join([f"{why}, and {len(lines)} of {len(PLACES)} runs are not there as asked:", *lines]))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 import torch
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
+from qlocaladam.federated.run import EVALUATION_BATCH
 from qlocaladam.federated.server import evaluate, load_state
-from qlocaladam.files import write_whole
+from qlocaladam.files import csv_text, write_text, write_whole
 from qlocaladam_flower import task
 from qlocaladam_flower.strategy import make_strategy
 
 COLUMNS = ("round", "accuracy", "test_loss", "clients")
-EVALUATION_BATCH = 500
 
 app = ServerApp()
 
@@ -29,7 +27,7 @@ def main(grid: Grid, context: Context) -> None:
     torch.set_num_threads(int(config["threads"]))
     settings, strategy = task.run_settings(config), make_strategy(config)
     model, test = task.new_model(config), task.load_sets(config)[1]
-    rows: list[tuple[object, ...]] = [COLUMNS]
+    rows: list[tuple[object, ...]] = []
 
     def after_round(number: int, arrays: ArrayRecord) -> MetricRecord:
         load_state(model, arrays.to_torch_state_dict())
@@ -50,7 +48,5 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _write(folder: Path, rows: list[tuple[object, ...]], model: torch.nn.Module) -> None:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
     write_whole(folder / "model.pt", lambda file: torch.save(model.state_dict(), file))
-    write_whole(folder / "history.csv", lambda file: file.write(text.getvalue().encode()))
+    write_text(folder / "history.csv", csv_text(COLUMNS, rows))

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, strategy
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore import log
 
-from qlocaladam.federated.partition import whole_number
+from qlocaladam.checks import whole_number
 from qlocaladam.federated.sampling import sample_clients
 from qlocaladam.federated.server import State, WeightedAverage
 from qlocaladam_flower import task

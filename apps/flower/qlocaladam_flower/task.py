@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -11,13 +9,14 @@ from pathlib import Path
 import torch
 from flwr.app.user_config import UserConfig
 
-from qlocaladam import datasets
-from qlocaladam.datasets import Dataset
-from qlocaladam.federated.experiment import make_model, prepare_device
-from qlocaladam.federated.images import ImageSet, image_sets
-from qlocaladam.federated.partition import IID, Partition, partition, whole_number
+from qlocaladam.checks import finite_number, whole_number
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import Dataset, load, subset
+from qlocaladam.data.made import EMBEDDED
+from qlocaladam.federated.batches import Samples, sample_sets
+from qlocaladam.federated.partition import IID, Partition, partition
+from qlocaladam.federated.rounds import make_model, prepare_device
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.federated.text import TextSet, text_sets
 
 
 def run_settings(config: UserConfig) -> RunSettings:
@@ -32,11 +31,7 @@ def check(config: UserConfig) -> None:
     for name in ("train-images", "test-images"):
         whole_number(name, config[name], 0)
     for name in ("server-lr", "server-tau", "round-timeout", "proximal-mu"):
-        value = config[name]
-        least = 0.0 if name == "proximal-mu" else sys.float_info.min
-        if isinstance(value, bool | str) or not least <= value < math.inf:
-            bound = "of at least 0" if name == "proximal-mu" else "greater than 0"
-            raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
+        finite_number(name, config[name], zero=name == "proximal-mu")
     if config["out"]:
         try:
             Path(str(config["out"])).mkdir(parents=True, exist_ok=True)
@@ -53,21 +48,21 @@ def load_dataset(config: UserConfig) -> Dataset:
 
 @cache
 def _dataset(name: str, train: int, test: int) -> Dataset:
-    if name in datasets.EMBEDDED:
+    if name in EMBEDDED:
         with tempfile.TemporaryDirectory() as folder:
-            dataset = datasets.prepare(name, Path(folder, f"{name}.npz"))
+            dataset = sources.prepare(name, Path(folder, f"{name}.npz"))
     elif name.endswith(".npz"):
-        dataset = datasets.load(name)
+        dataset = load(name)
     else:
-        accepted = f"{', '.join(datasets.EMBEDDED)} or the path of a file that `python -m qlocaladam data` wrote (.npz)"
+        accepted = f"{', '.join(EMBEDDED)} or the path of a file that `python -m qlocaladam data` wrote (.npz)"
         raise ValueError(f"dataset must be {accepted}, got {name!r}")
-    return datasets.subset(dataset, train or None, test or None) if train or test else dataset
+    return subset(dataset, train or None, test or None) if train or test else dataset
 
 
-def load_sets(config: UserConfig) -> tuple[ImageSet | TextSet, ImageSet | TextSet]:
+def load_sets(config: UserConfig) -> tuple[Samples, Samples]:
     """Training and test data on the device that trains."""
     dataset, device = load_dataset(config), prepare_device(str(config["device"]))
-    return text_sets(dataset, device) if dataset.is_text else image_sets(dataset, int(config["image-size"]), device)
+    return sample_sets(dataset, int(config["image-size"]), device)
 
 
 def deal(config: UserConfig, clients: int) -> Partition:

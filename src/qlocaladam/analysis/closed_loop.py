@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from qlocaladam.analysis.variance import FLOOR
+from qlocaladam import RELEASED_FLOOR
+from qlocaladam.checks import whole_number
+from qlocaladam.federated.batches import Samples
 from qlocaladam.federated.client import LocalTraining
-from qlocaladam.federated.images import ImageSet
-from qlocaladam.federated.partition import whole_number
-from qlocaladam.federated.streams import stream
-from qlocaladam.federated.text import TextSet
+from qlocaladam.streams import torch_stream
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 FAR = 10
@@ -52,11 +51,11 @@ class Step(NamedTuple):
 
 
 def batches(
-    data: ImageSet | TextSet, indices: Tensor, how: LocalTraining, round_: int, client: int
+    data: Samples, indices: Tensor, how: LocalTraining, round_: int, client: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches that `train_client` trains on."""
     device = data.labels.device
-    draw = stream(how.seed, "batches", round_, client)
+    draw = torch_stream(how.seed, "batches", round_, client)
     for _ in range(how.epochs):
         order = indices[torch.randperm(len(indices), generator=draw)]
         flips = torch.rand(len(indices), generator=draw) < 0.5 if how.flip else None
@@ -67,7 +66,7 @@ def batches(
 
 def follow(
     model: nn.Module,
-    data: ImageSet | TextSet,
+    data: Samples,
     indices: Tensor,
     how: LocalTraining,
     *,
@@ -81,7 +80,7 @@ def follow(
     params = list(model.parameters())
     optimizer = how.make_optimizer(params, round_, client)
     exact = _Exact(params)
-    found: list[Step] = []
+    taken: list[Step] = []
     for inputs, targets in itertools.islice(batches(data, indices, how, round_, client), steps):
         model.train(len(targets) > 1)  # as train_client does it
         with torch.autocast(targets.device.type, torch.bfloat16, enabled=how.autocast):
@@ -92,8 +91,8 @@ def follow(
         before = _joined(params)
         optimizer.step()
         moved = (_joined(params) - before) / how.optimizer["lr"]
-        found.append(Step(len(found) + 1, loss.item(), **_compared(moved, wanted), **exact.shares()))
-    return found
+        taken.append(Step(len(taken) + 1, loss.item(), **_compared(moved, wanted), **exact.shares()))
+    return taken
 
 
 class _Exact:
@@ -114,7 +113,7 @@ class _Exact:
 
     def shares(self) -> dict[str, float]:
         zero = (self.variance == 0).sum().item()
-        below = (self.variance < FLOOR).sum().item() - zero
+        below = (self.variance < RELEASED_FLOOR).sum().item() - zero
         return {"zero": zero / len(self.variance), "below": below / len(self.variance)}
 
 

@@ -14,11 +14,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import scipy  # its parts are loaded when they are used: who only shows results needs none
 
-from qlocaladam.paper.grid import AS_IN_THE_PAPER
-from qlocaladam.paper.runs import METRICS, collapsed
+from qlocaladam.experiments.grid import AS_IN_THE_PAPER
+from qlocaladam.experiments.runs import METRICS, collapsed
 
 SETTING = ["dataset", "alpha"]
 CELL = [*SETTING, "arm"]
@@ -162,7 +163,7 @@ def paired(differences: Sequence[float]) -> Contrast | str:
     if len({round(difference, DIGITS) for difference in differences}) == 1:
         return "the difference is the same for every seed: nothing to test"
     count = len(differences)
-    error = statistics.stdev(differences) / math.sqrt(count)
+    error = float(np.std(differences, ddof=1)) / math.sqrt(count)
     return Contrast(statistics.fmean(differences), error, count - 1, count, PAIRED)
 
 
@@ -184,7 +185,7 @@ def differences(runs: pd.DataFrame, baseline: str = "fp32") -> pd.DataFrame:
 def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") -> pd.DataFrame:
     """One row for each data set, alpha, arm and metric: how far it is from the baseline, and how sure that is.
 
-    `runs` is what `qlocaladam.paper.runs.read_runs` gives, with one block size and one learning rate an arm.
+    `runs` is what `qlocaladam.experiments.runs.read_runs` gives, with one block size and one learning rate an arm.
     `left_out` are seeds of an arm that have no run of the baseline beside them, or no accuracy on either side.
     `scatter_p` is small where an arm scatters more than the residual variance says: then its intervals are too narrow.
     `ci` is the interval of 95 %, `simultaneous` holds for all arms of the setting together (Bonferroni), `tost_ci`, of
@@ -207,6 +208,11 @@ def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") 
                 row |= _pairs(of_arm, own[own["arm"] == baseline], metric, found[arm])
             rows.append({**row, "arm": arm})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds_needed": "Int64"})
+
+
+def files(runs: pd.DataFrame, margin: float, baseline: str) -> dict[str, pd.DataFrame]:
+    """Both, by the names of their files."""
+    return {"contrasts.csv": compare(runs, margin, baseline), "differences.csv": differences(runs, baseline)}
 
 
 def _described(runs: pd.DataFrame, metric: str) -> dict[str, Any]:

@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from qlocaladam.checks import whole_number
 from qlocaladam.codecs import ROUNDINGS, Codec, LogCodec
-from qlocaladam.datasets import Dataset
+from qlocaladam.data.dataset import Dataset
+from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.experiment import make_model, prepare_device
-from qlocaladam.federated.images import image_sets
-from qlocaladam.federated.partition import whole_number
+from qlocaladam.federated.rounds import make_model, prepare_device
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.federated.streams import stream
-from qlocaladam.keys import stream_key
 from qlocaladam.optim import ARMS, MOMENTUM_CODECS, VARIANCE_CODECS, state_codecs
+from qlocaladam.streams import stream_key, torch_stream
 
 Values = NDArray[np.float64]
 Row = dict[str, Any]
@@ -154,7 +153,7 @@ def train_states(
     device = prepare_device(settings.device)
     train, _ = image_sets(dataset, settings.image_size, device)
     model = make_model(settings, dataset.classes, device)
-    draw = stream(settings.seed, "distributions")
+    draw = torch_stream(settings.seed, "distributions")
     passes = math.ceil(steps * batch_size / len(train))
     indices = torch.cat([torch.randperm(len(train), generator=draw) for _ in range(passes)])[: steps * batch_size]
     optimizer = train_client(model, train, indices, settings.local_training(), round_=0, client=0).optimizer
@@ -289,7 +288,7 @@ def error_table(states: States) -> pd.DataFrame:
 def codecs(state: str, log_offset: float = LogCodec.offset) -> Iterator[Codec]:
     """Every codec that the optimizer has for a state, at each rounding, and at each block size it is to be seen at.
 
-    Without the one that stores no state but the ratio of both: `analysis.steps` compares that.
+    Without the one that stores no state but the ratio of both: `analysis.step_errors` compares that.
     """
     for name in {"momentum": MOMENTUM_CODECS, "variance": VARIANCE_CODECS}[state]:
         options = {**ARMS["fp32"], state: name}

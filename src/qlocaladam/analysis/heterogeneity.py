@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from qlocaladam.datasets import Labels, class_names, training_labels
-from qlocaladam.federated.partition import Partition, client_rows, partition, summary
+from qlocaladam.data.dataset import Labels, training_labels
+from qlocaladam.data.sources import class_names
+from qlocaladam.federated.partition import Partition, partition
+from qlocaladam.federated.partition_statistics import client_rows, summary
 
 
 def clients(datasets: Sequence[str], alphas: Sequence[float | str], clients: int = 10, seed: int = 42) -> pd.DataFrame:
@@ -37,3 +39,12 @@ def _partitions(
         labels = training_labels(dataset)
         for alpha in alphas:
             yield dataset, labels, partition(labels, clients, alpha, seed)
+
+
+PAPER = (("cifar10", "cifar100"), (0.1, 0.5, 1.0, "iid"))
+"""The paper's data sets and concentrations."""
+
+
+def files() -> dict[str, pd.DataFrame]:
+    """Of the paper's partitions, by the names of the files."""
+    return {"clients.csv": clients(*PAPER), "heterogeneity.csv": overview(*PAPER)}

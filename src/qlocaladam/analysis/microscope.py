@@ -15,13 +15,14 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from qlocaladam import RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import follow
-from qlocaladam.analysis.steps import options_of
-from qlocaladam.analysis.variance import FLOOR
-from qlocaladam.datasets import Dataset
-from qlocaladam.federated.experiment import describe, make_model, prepare_device
-from qlocaladam.federated.images import image_sets
+from qlocaladam.analysis.step_errors import options_of
+from qlocaladam.data.dataset import Dataset
+from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.partition import partition
+from qlocaladam.federated.rounds import make_model, prepare_device
+from qlocaladam.federated.run import describe
 from qlocaladam.federated.settings import RunSettings
 
 CLIENTS, ALPHA = 10, 0.1
@@ -49,8 +50,8 @@ def analyse(
     for name, entry in arms.items():
         of_arm = replace(settings, arm="fp32", optimizer=options_of(name, entry))
         model = make_model(of_arm, dataset.outputs, device)
-        found = follow(model, data, indices, of_arm.local_training(), steps=steps, client=client)
-        by_step += [{"arm": name, **step._asdict()} for step in found]
+        taken = follow(model, data, indices, of_arm.local_training(), steps=steps, client=client)
+        by_step += [{"arm": name, **step._asdict()} for step in taken]
     table = pd.DataFrame(by_step, columns=BY_STEP)
     plain = replace(settings, arm="fp32", optimizer={})
     return (
@@ -64,7 +65,7 @@ def analyse(
             "most_steps": steps,
             "parameters": sum(param.numel() for param in model.parameters()),
             "arms": dict(arms),
-            "floor": FLOOR,
+            "floor": RELEASED_FLOOR,
         },
     )
 

@@ -13,14 +13,13 @@ from typing import Any
 import pandas as pd
 import torch
 
-import qlocaladam
+from qlocaladam import ARITHMETIC_SINCE, RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import Step, follow
-from qlocaladam.analysis.steps import options_of
-from qlocaladam.analysis.variance import FLOOR
-from qlocaladam.datasets import Dataset
-from qlocaladam.federated.experiment import make_model, prepare_device
+from qlocaladam.analysis.step_errors import options_of
+from qlocaladam.data.dataset import Dataset
+from qlocaladam.federated.batches import sample_sets
+from qlocaladam.federated.rounds import make_model, prepare_device
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.federated.text import text_sets
 
 WIDTHS = (48, 128, 256, 512)
 STEPS = 20
@@ -47,13 +46,13 @@ def analyse(
     chosen = {"fp32": {}, **{name: options_of(name, entry) for name, entry in arms.items() if name != "fp32"}}
     rows = [row for width in widths for row in _of_width(replace(settings, width=width), dataset, chosen, steps)]
     return pd.DataFrame(rows, columns=COLUMNS), {
-        "arithmetic": qlocaladam.ARITHMETIC_SINCE,
+        "arithmetic": ARITHMETIC_SINCE,
         "settings": {name: getattr(settings, name) for name in USED},
         "dataset": {"name": dataset.name, "sha256": dataset.sha256, "training_images": len(dataset.y_train)},
         "widths": list(widths),
         "steps": steps,
         "arms": dict(arms),
-        "floor": FLOOR,
+        "floor": RELEASED_FLOOR,
     }
 
 
@@ -61,24 +60,24 @@ def _of_width(
     settings: RunSettings, dataset: Dataset, arms: Mapping[str, Mapping[str, Any]], steps: int
 ) -> list[dict[str, Any]]:
     device = prepare_device(settings.device)
-    data, _ = text_sets(dataset, device)
+    data, _ = sample_sets(dataset, settings.image_size, device)
     rows: list[dict[str, Any]] = []
     exact: list[Step] = []
     for arm, options in arms.items():
         model = make_model(settings, dataset.outputs, device, text=True)
         how = replace(settings, arm="fp32", optimizer=dict(options), flip=False).local_training()
-        found = follow(model, data, torch.arange(len(data)), how, steps=steps)
-        exact = exact or found
-        way, fp32 = (sum(step.way for step in one) for one in (found, exact))
+        taken = follow(model, data, torch.arange(len(data)), how, steps=steps)
+        exact = exact or taken
+        way, fp32 = (sum(step.way for step in one) for one in (taken, exact))
         rows.append(
             {
                 "width": settings.width,
                 "parameters": sum(param.numel() for param in model.parameters()),
                 "arm": arm,
-                "steps": len(found),
+                "steps": len(taken),
                 "way": way,
                 "relative_way": way / fp32,
-                "loss": found[-1].loss,
+                "loss": taken[-1].loss,
                 "zero": exact[-1].zero,
                 "below": exact[-1].below,
             }

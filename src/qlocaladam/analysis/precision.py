@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from qlocaladam.checks import whole_number
 from qlocaladam.codecs import Codec, LinearCodec, LogCodec, UnsignedDynamicCodec
-from qlocaladam.federated.partition import random_stream, whole_number
-from qlocaladam.keys import stream_key
+from qlocaladam.streams import numpy_stream, stream_key
 
 Values = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ TREE = "tree, nearest"
 
 def simulate(count: int = 3000, seed: int = 42) -> pd.DataFrame:
     """Every value, what it decodes to and its relative error (a fraction), by code and then by value."""
-    exponents = random_stream(seed).uniform(-7, 0, whole_number("count", count, 2))
+    exponents = numpy_stream(seed).uniform(-7, 0, whole_number("count", count, 2))
     values = torch.from_numpy(np.sort(10**exponents)).to(torch.float32)  # as the codecs see them
     value = values.double().numpy()
     codes = [_through(kind(count, rounding), values, seed) for kind, rounding in CODES]
@@ -59,17 +59,17 @@ def simulated_tree(values: Values) -> Values:
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean, median and largest relative error of each code, and the share of values that it sets to 0, in percent."""
     by_code = frame.assign(zero=frame["decoded"] == 0).groupby("code", sort=False)
-    found = 100 * by_code["relative_error"].agg(["mean", "median", "max"]).assign(zero=by_code["zero"].mean())
-    return found.add_suffix("_percent").reset_index()
+    errors = 100 * by_code["relative_error"].agg(["mean", "median", "max"]).assign(zero=by_code["zero"].mean())
+    return errors.add_suffix("_percent").reset_index()
 
 
 def by_decade(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean relative error of each code in each decade of the values, which is named by where it begins."""
     position = np.searchsorted(DECADES, frame["value"], side="right") - 1
     decades = frame.assign(decade=np.take(DECADES, position.clip(0)))  # float32's 1e-7 may be just below it
-    found = 100 * decades.groupby(["code", "decade"], sort=False)["relative_error"].mean()
+    errors = 100 * decades.groupby(["code", "decade"], sort=False)["relative_error"].mean()
     return (
-        found.rename("mean_percent")
+        errors.rename("mean_percent")
         .reset_index()
         .sort_values("decade", kind="stable", ignore_index=True)[["decade", "code", "mean_percent"]]
     )
@@ -83,3 +83,10 @@ def _through(codec: Codec, values: torch.Tensor, seed: int) -> pd.DataFrame:
 def _compared(code: str, value: Values, decoded: Values) -> pd.DataFrame:
     error = abs(decoded - value) / value
     return pd.DataFrame({"code": code, "value": value, "decoded": decoded, "relative_error": error})
+
+
+def files() -> dict[str, pd.DataFrame]:
+    """All of it, by the names of its files."""
+    errors = simulate()
+    summaries = {"precision_summary.csv": summarise(errors), "precision_by_decade.csv": by_decade(errors)}
+    return {"precision.csv": errors, **summaries}

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam.analysis.contrasts import Contrast, check_only_seeds_differ, contrasts
-from qlocaladam.paper.runs import METRICS, collapsed
+from qlocaladam.analysis.contrasts import Contrast, check_only_seeds_differ, contrasts, paired
+from qlocaladam.experiments.runs import METRICS, collapsed
 
 COLUMNS = (
     *("question", "asks", "expected", "dataset", "alpha", "loss_scale", "arm", "baseline", "metric", "seeds_wanted"),
@@ -26,6 +26,7 @@ COLUMNS = (
         "succeeds",
         "wider_margin",
         "wider_p",
+        "paired_p",
         *(f"{name}_difference" for name in METRICS),
         "answer",
         "status",
@@ -41,7 +42,7 @@ Json = Mapping[str, Any]
 
 def load(path: str | Path) -> dict[str, Any]:
     """The registration; ValueError names what is wrong with it."""
-    from qlocaladam.paper.configuration import registration  # here: a plan reads it, too, and needs no statistics
+    from qlocaladam.experiments.configuration import registration  # here: a plan reads it, too, and needs no statistics
 
     return registration(path)
 
@@ -110,6 +111,8 @@ def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame
     means = own.groupby("arm")[metric].mean()
     margins = {name: registration[name] * means[baseline] for name in ("margin", "wider_margin")}
     p, wider = (_p(found, question["expected"], margin) for margin in margins.values())
+    wide = own.pivot(index="seed", columns="arm", values=metric)
+    alone = paired((wide[arm] - wide[baseline]).dropna().tolist())
     ends: dict[str, float] = {}
     for name, level in (("ci", registration["level"]), ("tost_ci", 2 * registration["level"])):
         ends |= dict(zip((f"{name}_low", f"{name}_high"), found.interval(level), strict=True))
@@ -127,6 +130,8 @@ def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame
         **margins,
         "p": p,
         "wider_p": wider,
+        # Of the two arms alone, however unlike the others they scatter: shown, and decides nothing.
+        "paired_p": math.nan if isinstance(alone, str) else _p(alone, question["expected"], margins["margin"]),
         "succeeds": p < registration["level"],
         **{f"{name}_difference": _difference(own, name, arm, baseline) for name in METRICS},
     }

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import scipy  # its parts are loaded when they are used: who only shows results needs none
 
-from qlocaladam.paper.grid import AS_IN_THE_PAPER
+from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 
 CELL = ["dataset", "alpha", "arm"]
 COLUMNS = (
@@ -24,7 +24,7 @@ COLUMNS = (
 def compare(runs: pd.DataFrame, baseline: str = "fp32") -> pd.DataFrame:
     """One row for each data set, alpha and arm: its best accuracies, and how they differ from the baseline's.
 
-    `runs` is what `qlocaladam.paper.runs.read_runs` gives, with one block size and one learning rate an arm.
+    `runs` is what `qlocaladam.experiments.runs.read_runs` gives, with one block size and one learning rate an arm.
     `difference` is in percentage points, `relative_percent` in percent of the baseline's mean. The tests are pooled,
     as published, and Welch's; intervals are of the difference, 95 %; `cohens_d` is the difference over the pooled
     deviation. A cell that cannot be filled is empty, and `reason` says why nothing was tested.
@@ -98,8 +98,8 @@ def _tests(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
             warnings.filterwarnings("ignore", "Precision loss occurred", RuntimeWarning)
             test = scipy.stats.ttest_ind(ours, theirs, equal_var=equal)
             low, high = test.confidence_interval(0.95)
-        found = {"ci_low": low, "ci_high": high, "t": test.statistic, "df": test.df, "p": test.pvalue}
-        row |= {prefix + name: float(value) for name, value in found.items()}
+        result = {"ci_low": low, "ci_high": high, "t": test.statistic, "df": test.df, "p": test.pvalue}
+        row |= {prefix + name: float(value) for name, value in result.items()}
     return row
 
 

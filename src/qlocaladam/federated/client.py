@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from qlocaladam.federated.images import ImageSet
+from qlocaladam.federated.batches import Samples
 from qlocaladam.federated.peers import make_peer
-from qlocaladam.federated.streams import stream
-from qlocaladam.federated.text import TextSet
 from qlocaladam.optim import QLocalAdam
+from qlocaladam.streams import torch_stream
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class LocalTraining:
         """With fresh states. Each client draws its own noise for stochastic rounding, in each round anew."""
         if self.peer:
             return make_peer(self.peer, params, self.optimizer)
-        seed = stream(self.seed, "rounding", 0 if self.persist else round_, client).initial_seed() & 0xFFFFFFFF
+        seed = torch_stream(self.seed, "rounding", 0 if self.persist else round_, client).initial_seed() & 0xFFFFFFFF
         return QLocalAdam(params, seed=seed, **self.optimizer)
 
 
@@ -58,7 +57,7 @@ class ClientResult:
 
 def train_client(
     model: nn.Module,
-    data: ImageSet | TextSet,
+    data: Samples,
     indices: Tensor,
     how: LocalTraining,
     round_: int,
@@ -73,7 +72,7 @@ def train_client(
     optimizer = how.make_optimizer(model.parameters(), round_, client)
     if states is not None:
         optimizer.load_state_dict(states)
-    draw = stream(how.seed, "batches", round_, client)
+    draw = torch_stream(how.seed, "batches", round_, client)
     total = torch.zeros((), device=device)
     for _ in range(how.epochs):
         # Once an epoch: to copy a batch's indices to a GPU would make each step wait for the one before.

@@ -1,4 +1,4 @@
-"""Who holds which samples: the paper's Dirichlet and IID partitions, their files and their statistics.
+"""Who holds which samples: the paper's Dirichlet and IID partitions, and their files.
 
 The recipes give all 80 rows of the paper's per-client tables. A partition knows which labels it was made for.
 """
@@ -8,51 +8,36 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qlocaladam.checks import finite_number, whole_number
 from qlocaladam.files import write_whole
+from qlocaladam.streams import numpy_stream
 
 Indices = NDArray[np.int64]
 
 IID = "iid"
+
 RECIPES = {"dirichlet": "dirichlet-1", "iid": "iid-1"}
 """Name and version of how a partition is drawn. Another way of drawing gets another version."""
+
 METADATA_KEYS = {"alpha", "clients", "label_count", "labels_sha256", "recipe", "seed", "sha256"}
-
-
-def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
-    """`value` as an int, or a ValueError that names it. True, 2.0 and "2" are not whole numbers."""
-    if not isinstance(value, bool) and isinstance(value, Integral):
-        number = int(value)
-        if number >= least and (most is None or number <= most):
-            return number
-    accepted = f"of at least {least}" if most is None else f"from {least} to {most}"
-    raise ValueError(f"{name} must be a whole number {accepted}, got {value!r}")
-
-
-def random_stream(seed: int) -> np.random.RandomState:
-    """NumPy's legacy generator: the published numbers come from it, and its streams are frozen for good."""
-    return np.random.RandomState(whole_number("seed", seed, 0, 2**32 - 1))
 
 
 def checked_alpha(alpha: object) -> float | str:
     """The concentration as a float, or the word 'iid'."""
     if isinstance(alpha, str) and alpha == IID:
         return IID
-    if not isinstance(alpha, bool) and isinstance(alpha, Real) and 0 < float(alpha) < math.inf:
-        return float(alpha)
-    raise ValueError(f"alpha must be a finite number greater than 0 or the word 'iid', got {alpha!r}")
+    return finite_number("alpha", alpha, otherwise=" or the word 'iid'")
 
 
 def _checked_labels(labels: ArrayLike) -> Indices:
@@ -103,7 +88,7 @@ def dirichlet_partition(labels: ArrayLike, clients: int, alpha: float, seed: int
     concentration = checked_alpha(alpha)
     if isinstance(concentration, str):
         raise ValueError(f"alpha must be a finite number greater than 0 for a Dirichlet partition, got {alpha!r}")
-    stream = random_stream(seed)
+    stream = numpy_stream(seed)
     dealt: list[list[Indices]] = [[] for _ in range(clients)]
     for label in np.unique(array):
         members = np.flatnonzero(array == label).astype(np.int64)
@@ -121,7 +106,7 @@ def iid_partition(n: int, clients: int, seed: int) -> list[Indices]:
     none is lost; with more clients than samples the last clients are empty.
     """
     n, clients = whole_number("n", n, 1), whole_number("clients", clients, 1)
-    return np.array_split(random_stream(seed).permutation(n).astype(np.int64), clients)
+    return np.array_split(numpy_stream(seed).permutation(n).astype(np.int64), clients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +167,10 @@ class Partition:
         array = _checked_labels(labels)
         if len(array) != self.label_count:
             raise ValueError(f"labels must be the {self.label_count} that the partition was made for, got {len(array)}")
-        if (found := labels_sha256(array)) != self.labels_sha256:
+        if (sha256 := labels_sha256(array)) != self.labels_sha256:
             raise ValueError(
                 "labels must be the ones that the partition was made for, in the same order: "
-                f"SHA-256 {self.labels_sha256}, got {found}"
+                f"SHA-256 {self.labels_sha256}, got {sha256}"
             )
         return array
 
@@ -279,101 +264,3 @@ def _parsed(metadata: NDArray[Any], offsets: NDArray[Any], flat: NDArray[Any]) -
     if result.sha256 != described["sha256"]:
         raise ValueError(f"the contents have SHA-256 {result.sha256}, the file says {described['sha256']}")
     return result
-
-
-@dataclass(frozen=True)
-class ClientRow:
-    """A row of the per-client tables. A client without samples has no dominant class."""
-
-    client: int
-    samples: int
-    dominant: int | None
-    """The most frequent class; of equally frequent ones the lowest."""
-    dominant_percent: float | None
-    classes: int
-    """How many classes the client has at least one sample of."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A row of the two heterogeneity tables."""
-
-    clients: int
-    samples: int
-    """Samples that some client holds."""
-    dropped: int
-    """Samples that nobody holds."""
-    empty_clients: int
-    dominant_percent: float | None
-    """Average over the clients that hold anything; None if none does."""
-    ratio: float | None
-    """How many times a uniform distribution over the classes that is."""
-    published_percent: float | None
-    """The average of the percentages rounded to one decimal, which is what gives every cell of the paper. It
-    differs once: CIFAR-100, alpha=1.0, is 4.55 and printed as 4.5, where the average itself is 4.56."""
-    published_ratio: float | None
-    sample_std: float | None
-    """Spread of the clients' sizes, empty ones included, with n - 1; None for a single client. The paper
-    truncates it to a whole number."""
-    min_samples: int
-    max_samples: int
-    heterogeneity: str
-
-
-def class_counts(part: Partition, labels: ArrayLike, classes: int | None = None) -> Indices:
-    """Samples by client (rows) and class (columns). Without `classes`, up to the highest label."""
-    array = part.check(labels)
-    highest = int(array.max())
-    classes = highest + 1 if classes is None else whole_number("classes", classes, highest + 1)
-    cells = np.repeat(np.arange(part.clients), part.sizes) * classes + array[np.concatenate(part.indices)]
-    counts = np.bincount(cells, minlength=part.clients * classes)
-    return counts.reshape(part.clients, classes).astype(np.int64)
-
-
-def client_rows(part: Partition, labels: ArrayLike) -> list[ClientRow]:
-    """The rows of the paper's per-client tables (cifar10_detailed, cifar100_detailed)."""
-    rows = []
-    for client, counts in enumerate(class_counts(part, labels)):
-        samples, dominant = int(counts.sum()), int(counts.argmax())
-        percent = 100 * int(counts[dominant]) / samples if samples else None
-        rows.append(ClientRow(client, samples, dominant if samples else None, percent, int((counts > 0).sum())))
-    return rows
-
-
-def heterogeneity(alpha: float | str) -> str:
-    """The paper's word for a concentration; 'Low', for those above its highest, is ours.
-
-    The paper says that the words follow the ratio to a uniform distribution, but no thresholds give them: 4.3
-    is High for CIFAR-10 and 4.5 is Moderate for CIFAR-100. They follow alpha.
-    """
-    alpha = checked_alpha(alpha)
-    if isinstance(alpha, str):
-        return "Balanced"
-    words = ((0.1, "Extreme"), (0.5, "High"), (1.0, "Moderate"))
-    return next((word for highest, word in words if alpha <= highest), "Low")
-
-
-def _mean(values: list[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
-def summary(part: Partition, labels: ArrayLike) -> Summary:
-    """The row of the paper's heterogeneity tables (data_distribution, data_distribution_summary)."""
-    percents = [row.dominant_percent for row in client_rows(part, labels) if row.dominant_percent is not None]
-    average, published = _mean(percents), _mean([round(percent, 1) for percent in percents])
-    uniform = 100 / len(np.unique(np.asarray(labels)))
-    sizes = part.sizes
-    return Summary(
-        clients=part.clients,
-        samples=int(sizes.sum()),
-        dropped=part.dropped,
-        empty_clients=part.clients - len(percents),
-        dominant_percent=average,
-        ratio=None if average is None else average / uniform,
-        published_percent=published,
-        published_ratio=None if published is None else published / uniform,
-        sample_std=float(sizes.std(ddof=1)) if part.clients > 1 else None,
-        min_samples=int(sizes.min()),
-        max_samples=int(sizes.max()),
-        heterogeneity=heterogeneity(part.alpha),
-    )

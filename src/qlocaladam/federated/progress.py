@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 NO_KERNEL = (
     "The compiled kernel is not there: the same updates run in torch operations, many times slower and rounded "
@@ -20,6 +20,17 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m {whole % 60:02}s"
     return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+
+
+class PlannedRun(NamedTuple):
+    """What is known of a training run before it starts."""
+
+    name: str
+    """In words, for people."""
+    dataset: str
+    arm: str
+    work: float
+    """Samples that it trains on in all its rounds and epochs."""
 
 
 class Progress:

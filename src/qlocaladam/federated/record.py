@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from qlocaladam.federated.settings import OF_IMAGES
-from qlocaladam.files import write_whole
+from qlocaladam.files import csv_text, json_text, write_text
 
 FILES = ("timings.csv", "history.csv", "settings.json", "summary.json")
 """The summary comes last: where it is, everything is."""
@@ -48,12 +48,12 @@ def write(
     folder: Path, made: Json, rounds: list[list[Any]], timings: list[list[float]], measured: Json
 ) -> dict[str, Any]:
     """Write all files of a run. Returns the summary."""
-    history = as_csv(HISTORY, rounds)
-    write_whole(folder / "timings.csv", lambda file: file.write(as_csv(TIMINGS, timings)))
-    write_whole(folder / "history.csv", lambda file: file.write(history))
-    write_whole(folder / "settings.json", lambda file: file.write(as_json(made)))
-    summary = _summarise(made, history, measured)
-    write_whole(folder / "summary.json", lambda file: file.write(as_json(summary)))
+    history = csv_text(HISTORY, rounds)
+    write_text(folder / "timings.csv", csv_text(TIMINGS, timings))
+    write_text(folder / "history.csv", history)
+    write_text(folder / "settings.json", json_text(made))
+    summary = _summarise(made, history.encode(), measured)
+    write_text(folder / "summary.json", json_text(summary))
     return summary
 
 
@@ -76,7 +76,7 @@ def _summarise(made: Json, history: bytes, measured: Json) -> dict[str, Any]:
         "diverged": measured["diverged"],
         "optimizer_bytes": measured["optimizer_bytes"],
         "history_sha256": hashlib.sha256(history).hexdigest(),
-        "settings_sha256": hashlib.sha256(as_json(made)).hexdigest(),
+        "settings_sha256": hashlib.sha256(json_text(made).encode()).hexdigest(),
     }
     return sealed(summary)
 
@@ -100,7 +100,7 @@ def read(folder: Path) -> Run:
     for key in (*MEASURED, "history_sha256", "settings_sha256", SEAL):
         if key not in summary:
             raise ValueError(f"{folder / 'summary.json'} lacks the key {key!r}; {AGAIN}")
-    for name, content in (("history", history), ("settings", as_json(made))):
+    for name, content in (("history", history), ("settings", json_text(made).encode())):
         if hashlib.sha256(content).hexdigest() != summary[f"{name}_sha256"]:
             file = "history.csv" if name == "history" else "settings.json"
             raise ValueError(f"{folder / file} is not the file that its summary.json was written with; {AGAIN}")
@@ -135,7 +135,7 @@ def _compared(made: Any, asked: Json) -> Iterator[tuple[str, Any, Any]]:
 
 
 def sealed(content: Json) -> dict[str, Any]:
-    """The content with a hash of all of it: whoever changes a value and not the hash is found out."""
+    """The content with a hash of all of it: a value that was changed without the hash is noticed."""
     own = {key: value for key, value in content.items() if key != SEAL}
     return {**own, SEAL: hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()}
 
@@ -153,15 +153,3 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:  # not JSON, or not even text
         raise ValueError(f"{path} is not whole ({error}); {AGAIN}") from None
     return content
-
-
-def as_json(content: Json) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def as_csv(header: Sequence[str], rows: list[list[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if value is None else value for value in row] for row in rows)
-    return text.getvalue().encode()

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qlocaladam.federated.partition import random_stream, whole_number
+from qlocaladam.checks import whole_number
+from qlocaladam.streams import numpy_stream
 
 
 def sample_clients(seed: int, rounds: int, clients: int, per_round: int) -> NDArray[np.int64]:
     """The clients of each round, (rounds, per_round), in the order drawn and none twice in a round."""
     rounds, clients = whole_number("rounds", rounds, 1), whole_number("clients", clients, 1)
     per_round = whole_number("per_round", per_round, 1, clients)
-    stream = random_stream(seed)
+    stream = numpy_stream(seed)
     draws = [stream.choice(clients, per_round, replace=False) for _ in range(rounds)]
     return np.stack(draws).astype(np.int64)
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from qlocaladam.federated.images import ImageSet
-from qlocaladam.federated.text import TextSet
+from qlocaladam.federated.batches import Samples
 
 State = dict[str, Tensor]
 
@@ -45,9 +44,7 @@ def load_state(model: nn.Module, state: State) -> None:
 
 
 @torch.no_grad()
-def evaluate(
-    model: nn.Module, data: ImageSet | TextSet, batch_size: int, autocast: bool = False
-) -> tuple[float, float]:
+def evaluate(model: nn.Module, data: Samples, batch_size: int, autocast: bool = False) -> tuple[float, float]:
     """Accuracy in percent and mean loss, over all images or over every place of all windows of text."""
     model.eval()
     device = data.labels.device

@@ -7,11 +7,10 @@ a workflow can plan without it.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from qlocaladam.federated.partition import whole_number
+from qlocaladam.checks import finite_number, whole_number
 
 if TYPE_CHECKING:
     from qlocaladam.federated.client import LocalTraining
@@ -64,9 +63,7 @@ class RunSettings:
         for name in ("rounds", "clients_per_round", "epochs", "batch_size", "width", "image_size"):
             whole_number(name, getattr(self, name), 1)
         whole_number("seed", self.seed, 0, 2**32 - 1)
-        number = isinstance(self.loss_scale, int | float) and not isinstance(self.loss_scale, bool)
-        if not number or not 0 < self.loss_scale < math.inf:
-            raise ValueError(f"loss_scale must be a finite number above 0, got {self.loss_scale!r}")
+        finite_number("loss_scale", self.loss_scale)
         if self.states == "persist" and self.arm in PEERS:
             raise ValueError(f"states must be reset for {self.arm}, whose states cannot be kept, got {self.states!r}")
         fixed = {"lr", "seed"} & self.optimizer.keys()

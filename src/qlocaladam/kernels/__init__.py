@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from qlocaladam.codecs import Codec, Encoded, LogCodec
-from qlocaladam.keys import stream_key
+from qlocaladam.streams import stream_key
 
 
 class Work(NamedTuple):

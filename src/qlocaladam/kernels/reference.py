@@ -17,8 +17,8 @@ from torch import Tensor
 from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LogCodec, Rows, noise_bits, noise_of_rows, packed, unpacked
 from qlocaladam.kernels import Rule, Work
 from qlocaladam.kernels.memory import overlap
-from qlocaladam.keys import stream_key
 from qlocaladam.states import has_memory
+from qlocaladam.streams import stream_key
 
 CHUNK_VALUES = 2**17
 """Values decoded at a time, so that the temporaries of a step stay in a cache and do not grow with the tensor."""
@@ -40,9 +40,7 @@ def update(work: Sequence[Work], rule: Rule) -> None:
 def _update_tensor(work: Work, rule: Rule) -> None:
     arithmetic = _arithmetic(work)
     flat, grad = work.param.contiguous().view(-1), work.grad.reshape(-1)
-    chunk = max(1, CHUNK_VALUES // rule.block_size) * rule.block_size
-    for first in range(0, flat.numel(), chunk):
-        part = slice(first, min(first + chunk, flat.numel()))
+    for part in _parts(flat.numel(), rule.block_size):
         values = flat[part].to(arithmetic)
         momentum = _read(work.momentum, rule.momentum, part, arithmetic)
         variance = _read(work.variance, rule.variance, part, arithmetic)
@@ -51,11 +49,20 @@ def _update_tensor(work: Work, rule: Rule) -> None:
         _write(work.variance, rule.variance, part, variance, rule.key(work, 1))
         if values.dtype != flat.dtype:
             if rule.weight_rounding == "stochastic":
-                noise = noise_bits(rule.key(work, 2), first, values.numel(), values.device)
+                noise = noise_bits(rule.key(work, 2), part.start, values.numel(), values.device)
                 values = stochastically_rounded(values, flat.dtype, noise)
             flat[part] = values
     if not work.param.is_contiguous():
         work.param.copy_(flat.view(work.param.shape))
+
+
+def _parts(numel: int, block_size: int) -> Iterator[slice]:
+    """What is decoded at a time. When it is compiled, a short last block is a part of its own, which needs no padding:
+    torch's Inductor computes the last value anew for each place of the padding, of states that it has overwritten."""
+    starts = [*range(0, numel, max(1, CHUNK_VALUES // block_size) * block_size)]
+    if torch.compiler.is_compiling() and 0 < (full := numel - numel % block_size) < numel:
+        starts = sorted({*starts, full})
+    return map(slice, starts, [*starts[1:], numel])
 
 
 def _arithmetic(work: Work) -> torch.dtype:

@@ -27,6 +27,7 @@ from qlocaladam.codecs import Codec, dynamic_map
 from qlocaladam.kernels import Rule, Work
 from qlocaladam.kernels.memory import pointers, update_dense
 from qlocaladam.states import has_memory
+from qlocaladam.streams import stream_key
 
 BLOCK_SIZES = (32, 64, 128, 256)
 PROGRAM_VALUES = 512
@@ -75,18 +76,16 @@ def _ordered(bits):
 
 @triton.jit
 def _mix(x):
-    """As `mix` of keys.py."""
+    """As `mix` of streams.py."""
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
     return x ^ (x >> 16)
 
 
 @triton.jit
-def _key(seed, step, number, use):
-    """As `stream_key` of keys.py."""
-    key = _mix(seed.to(tl.uint32) ^ 0x9E3779B9)
-    key = _mix((key + 0x9E3779B9) ^ step.to(tl.uint32))
-    key = _mix((key + 0x9E3779B9) ^ number.to(tl.uint32))
+def _key(stream, number, use):
+    """As `stream_key` of streams.py goes on after seed and step."""
+    key = _mix((stream.to(tl.uint32) + 0x9E3779B9) ^ number.to(tl.uint32))
     return _mix((key + 0x9E3779B9) ^ use)
 
 
@@ -135,28 +134,52 @@ def _rows(address, first, TYPE: tl.constexpr, BYTES: tl.constexpr, ALIGNED: tl.c
 
 
 @triton.jit
-def _load(address, first, column, mask, TYPE: tl.constexpr, ALIGNED: tl.constexpr):
-    """Parameters or gradients in FP32. bfloat16 is read and rounded in integers: the interpreter truncates it."""
-    if TYPE == BFLOAT16:
-        half = tl.load(_rows(address, first, tl.uint16, 8, ALIGNED) + column, mask=mask, other=0)
-        return _float(half.to(tl.int32) << 16)
-    elif TYPE == FLOAT16:
-        return tl.load(_rows(address, first, tl.float16, 8, ALIGNED) + column, mask=mask, other=0.0).to(tl.float32)
-    else:
-        return tl.load(_rows(address, first, tl.float32, 16, ALIGNED) + column, mask=mask, other=0.0)
+def _reads(length, there, SIZE: tl.constexpr, TAIL: tl.constexpr):
+    """What a row reads, and whether. Beyond its end it reads its last value again: no minimum or maximum changes."""
+    column = tl.arange(0, SIZE)[None, :]
+    if TAIL:
+        column = tl.minimum(column, length[:, None] - 1)
+    return column, tl.broadcast_to(there[:, None], (there.shape[0], SIZE))
 
 
 @triton.jit
-def _store(address, first, column, mask, x, TYPE: tl.constexpr, ALIGNED: tl.constexpr):
+def _writes(length, there, SIZE: tl.constexpr, TAIL: tl.constexpr):
+    """What a row writes, and whether."""
+    column = tl.arange(0, SIZE)[None, :]
+    mask = tl.broadcast_to(there[:, None], (there.shape[0], SIZE))
+    if TAIL:
+        mask = mask & (column < length[:, None])
+    return column, mask
+
+
+@triton.jit
+def _load(address, place, TYPE: tl.constexpr, SIZE: tl.constexpr, TAIL: tl.constexpr, ALIGNED: tl.constexpr):
+    """Numbers in FP32. bfloat16 is read and rounded in integers: the interpreter truncates it."""
+    block, length, there = place
+    column, mask = _reads(length, there, SIZE, TAIL)
+    if TYPE == BFLOAT16:
+        half = tl.load(_rows(address, block * SIZE, tl.uint16, 8, ALIGNED) + column, mask=mask, other=0)
+        return _float(half.to(tl.int32) << 16)
+    elif TYPE == FLOAT16:
+        half = tl.load(_rows(address, block * SIZE, tl.float16, 8, ALIGNED) + column, mask=mask, other=0.0)
+        return half.to(tl.float32)
+    else:
+        return tl.load(_rows(address, block * SIZE, tl.float32, 16, ALIGNED) + column, mask=mask, other=0.0)
+
+
+@triton.jit
+def _store(x, address, place, TYPE: tl.constexpr, SIZE: tl.constexpr, TAIL: tl.constexpr, ALIGNED: tl.constexpr):
+    block, length, there = place
+    column, mask = _writes(length, there, SIZE, TAIL)
     if TYPE == BFLOAT16:
         bits = _bits(x).to(tl.uint32, bitcast=True)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         half = tl.where((bits & 0x7FFFFFFF) > INFINITE, (bits >> 16) | 0x40, rounded)
-        tl.store(_rows(address, first, tl.uint16, 8, ALIGNED) + column, half.to(tl.uint16), mask=mask)
+        tl.store(_rows(address, block * SIZE, tl.uint16, 8, ALIGNED) + column, half.to(tl.uint16), mask=mask)
     elif TYPE == FLOAT16:
-        tl.store(_rows(address, first, tl.float16, 8, ALIGNED) + column, x.to(tl.float16), mask=mask)
+        tl.store(_rows(address, block * SIZE, tl.float16, 8, ALIGNED) + column, x.to(tl.float16), mask=mask)
     else:
-        tl.store(_rows(address, first, tl.float32, 16, ALIGNED) + column, x, mask=mask)
+        tl.store(_rows(address, block * SIZE, tl.float32, 16, ALIGNED) + column, x, mask=mask)
 
 
 @triton.jit
@@ -177,43 +200,45 @@ def _rounded_stochastically(x, noise, TYPE: tl.constexpr):
 
 
 @triton.jit
-def _load_codes(
-    address, block, length, there, SIZE: tl.constexpr, BITS: tl.constexpr, TAIL: tl.constexpr, ALIGNED: tl.constexpr
-):
-    entries: tl.constexpr = SIZE * BITS // 8
-    column = tl.arange(0, entries)[None, :]
-    mask = tl.broadcast_to(there[:, None], (there.shape[0], entries))
-    if TAIL:
-        mask = mask & (column * (8 // BITS) < length[:, None])
-    codes = tl.load(_rows(address, block * entries, tl.uint8, BITS // 2, ALIGNED) + column, mask=mask, other=0)
-    if BITS == 4:
-        codes = tl.interleave(codes & 15, codes >> 4)
-    return codes.to(tl.float32)
+def _load_state(
+    address, place, KIND: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TAIL: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):  # fmt: skip
+    """The numbers of a moment, or its codes."""
+    if KIND == FP32:
+        return _load(address, place, FP32, SIZE, TAIL, ALIGNED)
+    else:
+        block, length, there = place
+        entries: tl.constexpr = SIZE * BITS // 8
+        column, mask = _reads((length * BITS + 4) // 8, there, entries, TAIL)
+        codes = tl.load(_rows(address, block * entries, tl.uint8, BITS // 2, ALIGNED) + column, mask=mask, other=0)
+        if BITS == 4:
+            low, high = codes & 15, codes >> 4
+            if TAIL:
+                first, end = 2 * tl.arange(0, entries)[None, :], length[:, None]
+                last = tl.where(end % 2 == 1, low, high)
+                low, high = tl.where(first < end, low, last), tl.where(first + 1 < end, high, last)
+            codes = tl.interleave(low, high)
+        return codes
 
 
 @triton.jit
-def _store_codes(
-    address,
-    block,
-    length,
-    there,
-    mask,
-    codes,
-    SIZE: tl.constexpr,
-    BITS: tl.constexpr,
-    TAIL: tl.constexpr,
+def _store_state(
+    x, address, place, KIND: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TAIL: tl.constexpr,
     ALIGNED: tl.constexpr,
-):
-    entries: tl.constexpr = SIZE * BITS // 8
-    column = tl.arange(0, entries)[None, :]
-    here = tl.broadcast_to(there[:, None], (there.shape[0], entries))
-    if TAIL:
-        here = here & (column * (8 // BITS) < length[:, None])
-        codes = tl.where(mask, codes, 0)  # a last one alone leaves the upper half 0
-    if BITS == 4:
-        low, high = tl.split(tl.reshape(codes, (codes.shape[0], entries, 2)))
-        codes = low | (high << 4)
-    tl.store(_rows(address, block * entries, tl.uint8, BITS // 2, ALIGNED) + column, codes.to(tl.uint8), mask=here)
+):  # fmt: skip
+    if KIND == FP32:
+        _store(x, address, place, FP32, SIZE, TAIL, ALIGNED)
+    else:
+        block, length, there = place
+        entries: tl.constexpr = SIZE * BITS // 8
+        column, mask = _writes((length * BITS + 4) // 8, there, entries, TAIL)
+        if BITS == 4:
+            if TAIL:  # a last one alone leaves the upper half 0
+                x = tl.where(tl.arange(0, SIZE)[None, :] < length[:, None], x, 0)
+            low, high = tl.split(tl.reshape(x, (x.shape[0], entries, 2)))
+            x = low | (high << 4)
+        tl.store(_rows(address, block * entries, tl.uint8, BITS // 2, ALIGNED) + column, x.to(tl.uint8), mask=mask)
 
 
 @triton.jit
@@ -283,18 +308,12 @@ def _decode(codes, low, high, offset, least, values, KIND: tl.constexpr, TOP: tl
 
 
 @triton.jit
-def _extremes(x, mask, SIGNED: tl.constexpr, TAIL: tl.constexpr):
+def _extremes(x, SIGNED: tl.constexpr):
     """Minimum and maximum of each block, NaN where anything in it is not finite, and whether it is."""
     bits = _bits(x)
     if SIGNED:
         bits = _ordered(bits)
-    if TAIL:
-        low, high = (
-            tl.min(tl.where(mask, bits, LARGEST_INT), axis=1),
-            tl.max(tl.where(mask, bits, -LARGEST_INT), axis=1),
-        )
-    else:
-        low, high = tl.min(bits, axis=1), tl.max(bits, axis=1)
+    low, high = tl.min(bits, axis=1), tl.max(bits, axis=1)
     if SIGNED:
         usable = (low > BELOW_INFINITE) & (high < INFINITE)
         low, high = _ordered(low), _ordered(high)
@@ -335,104 +354,129 @@ def _levels(x, low, high, offset, least, values, KIND: tl.constexpr, TOP: tl.con
 
 
 @triton.jit
-def _place(address, ranges, block, length, there):
-    """Rows of a moment: where codes or numbers are and ranges, which block, how long, whether there is one."""
-    return address, ranges, block, length, there
-
-
-@triton.jit
-def _read(
-    place,
-    column,
-    mask,
-    coding,
-    KIND: tl.constexpr,
-    SIZE: tl.constexpr,
-    BITS: tl.constexpr,
-    TAIL: tl.constexpr,
-    ALIGNED: tl.constexpr,
-):
+def _decoded(x, ranges, place, coding, KIND: tl.constexpr, BITS: tl.constexpr):
     """A moment as numbers."""
-    address, ranges, block, length, there = place
     if KIND == FP32:
-        return _load(address, block * SIZE, column, mask, 0, ALIGNED)
+        return x
     else:
+        block, _, there = place
         offset, least, _, values = coding
         top: tl.constexpr = (1 << BITS) - (2 if KIND == NORMALISED else 1)
-        codes = _load_codes(address, block, length, there, SIZE, BITS, TAIL, ALIGNED)
         low, high = _load_ranges(ranges, block, there, KIND)
-        return _decode(codes, low, high, offset, least, values, KIND, top)
+        return _decode(x.to(tl.float32), low, high, offset, least, values, KIND, top)
 
 
 @triton.jit
-def _write(
-    x,
-    place,
-    column,
-    mask,
-    coding,
-    drawing,
-    number_at,
-    KIND: tl.constexpr,
-    USE: tl.constexpr,
-    SIZE: tl.constexpr,
-    BITS: tl.constexpr,
-    TAIL: tl.constexpr,
-    ALIGNED: tl.constexpr,
-):
-    """Store a moment: momentum (`USE` 0) or variance (1)."""
-    address, ranges, block, length, there = place
+def _encoded(
+    x, ranges, place, coding, drawing, full, KIND: tl.constexpr, USE: tl.constexpr, SIZE: tl.constexpr,
+    BITS: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
+    """Momentum (`USE` 0) or variance (1) as it is stored; the ranges are stored already."""
     if KIND == FP32:
-        _store(address, block * SIZE, column, mask, x, 0, ALIGNED)
+        return x
     else:
+        block, _, there = place
         offset, least, padding, values = coding
-        seed, step, shift, stochastic = drawing
+        stream, number, shift, stochastic = drawing
         top: tl.constexpr = (1 << BITS) - (2 if KIND == NORMALISED else 1)
-        low, high, usable = _extremes(x, mask, USE == 0, TAIL)
+        low, high, usable = _extremes(x, USE == 0)
         if (KIND == DYNAMIC) | (KIND == NORMALISED):
             high = tl.where(-low > high, -low, high)
             if KIND == NORMALISED:
                 high = tl.where(high < 8.673617379884035e-19, 0.0, high)  # 2^-60
-        elif TAIL:  # padding is NaN where blocks are not padded
-            low, high = tl.where(padding < low, padding, low), tl.where(padding > high, padding, high)
+        else:
+            if not full:  # padding is NaN where blocks are not padded
+                low, high = tl.where(padding < low, padding, low), tl.where(padding > high, padding, high)
         _store_ranges(ranges, block, there, low, high, KIND, SIZE, ALIGNED)
         levels = tl.where(usable[:, None], _levels(x, low, high, offset, least, values, KIND, top), 0.0) + shift
         if stochastic:
-            number = tl.load(number_at, mask=there, other=0)
-            levels += (_noise(_key(seed, step, number, USE), block, SIZE) >> 16).to(tl.float32) * 1.52587890625e-05
+            levels += (_noise(_key(stream, number, USE), block, SIZE) >> 16).to(tl.float32) * 1.52587890625e-05
         levels = tl.where(levels > 0, levels, 0.0)
-        codes = tl.where(levels < top, levels, top * 1.0).to(tl.int32)
-        _store_codes(address, block, length, there, mask, codes, SIZE, BITS, TAIL, ALIGNED)
+        return tl.where(levels < top, levels, top * 1.0).to(tl.int32)
 
 
 @triton.jit
-def _update_rows(
-    table, first_record, row, there, adam, of_momentum, of_variance, drawing, stochastic_weights,
-    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, PARAM: tl.constexpr,
-    GRAD: tl.constexpr, TAIL: tl.constexpr, ALIGNED: tl.constexpr,
+def _load_all(
+    param, grad, momentum, variance, place, grad_type,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TYPE: tl.constexpr,
+    TAIL: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
+    if ALIGNED:
+        g = _load(grad, place, TYPE, SIZE, TAIL, ALIGNED)
+    else:
+        if grad_type == BFLOAT16:
+            g = _load(grad, place, BFLOAT16, SIZE, TAIL, ALIGNED)
+        elif grad_type == FLOAT16:
+            g = _load(grad, place, FLOAT16, SIZE, TAIL, ALIGNED)
+        else:
+            g = _load(grad, place, FP32, SIZE, TAIL, ALIGNED)
+    return (
+        _load(param, place, TYPE, SIZE, TAIL, ALIGNED),
+        g,
+        _load_state(momentum, place, MOMENTUM, SIZE, BITS, TAIL, ALIGNED),
+        _load_state(variance, place, VARIANCE, SIZE, BITS, TAIL, ALIGNED),
+    )
+
+
+@triton.jit
+def _store_all(
+    p, m, v, param, momentum, variance, place,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TYPE: tl.constexpr,
+    TAIL: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
+    _store(p, param, place, TYPE, SIZE, TAIL, ALIGNED)
+    _store_state(m, momentum, place, MOMENTUM, SIZE, BITS, TAIL, ALIGNED)
+    _store_state(v, variance, place, VARIANCE, SIZE, BITS, TAIL, ALIGNED)
+
+
+INTEGERS = ("full_programs", "full_rows", "all_rows", "grad_type", "stream", "stochastic", "stochastic_weights")
+
+
+@triton.jit(do_not_specialize=INTEGERS)
+def step_kernel(
+    table, programs, full_programs, full_rows, all_rows, grad_type, stream,
+    beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor,
+    stochastic, stochastic_weights, shift, offset, least_m, least_v, padding_m, padding_v, values_m, values_v,
+    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, TYPE: tl.constexpr,
+    ALIGNED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Full rows, which are read and written without a mask, in the first programs; the short last rows of all tensors
+    in the rest."""
+    program = tl.program_id(0)
+    full = program < full_programs
+    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row += tl.where(full, 0, full_rows - full_programs.to(tl.int64) * ROWS)
+    there = row < tl.where(full, full_rows, all_rows)
+
     # Every record has a row of its own, so that the rows of a program are in as many records at most.
-    later = tl.load(table + (first_record + 1 + tl.arange(0, row.shape[0])) * FIELDS + 6)
-    record = first_record + tl.sum((later[None, :] <= row[:, None]).to(tl.int32), axis=1)
-    fields = table + record * FIELDS
-    block = tl.load(fields + 7, mask=there, other=0) + row - tl.load(fields + 6, mask=there, other=0)
-    length = tl.load(fields + 8, mask=there, other=0)
-    column = tl.arange(0, SIZE)[None, :]
-    mask = tl.broadcast_to(there[:, None], (row.shape[0], SIZE))
-    if TAIL:
-        mask = mask & (column < length[:, None])
+    first_record = tl.load(programs + program)
+    later = tl.load(table + (first_record + 1 + tl.arange(0, ROWS)) * FIELDS + 6)
+    fields = table + (first_record + tl.sum((later[None, :] <= row[:, None]).to(tl.int32), axis=1)) * FIELDS
     param = tl.load(fields, mask=there, other=0)
     grad = tl.load(fields + 1, mask=there, other=0)
-    at = tl.load(fields + 2, mask=there, other=0)
-    momentum = _place(at, tl.load(fields + 3, mask=there, other=0), block, length, there)
-    at = tl.load(fields + 4, mask=there, other=0)
-    variance = _place(at, tl.load(fields + 5, mask=there, other=0), block, length, there)
+    momentum = tl.load(fields + 2, mask=there, other=0)
+    momentum_ranges = tl.load(fields + 3, mask=there, other=0)
+    variance = tl.load(fields + 4, mask=there, other=0)
+    variance_ranges = tl.load(fields + 5, mask=there, other=0)
+    block = tl.load(fields + 7, mask=there, other=0) + row - tl.load(fields + 6, mask=there, other=0)
+    length = tl.load(fields + 8, mask=there, other=0).to(tl.int32)
+    number = tl.load(fields + 9, mask=there, other=0)
+    place = (block, length, there)
+    of_momentum, of_variance = (offset, least_m, padding_m, values_m), (offset, least_v, padding_v, values_v)
+    drawing = (stream, number, shift, stochastic)
 
-    beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor = adam
-    p = _load(param, block * SIZE, column, mask, PARAM, ALIGNED)
-    g = _load(grad, block * SIZE, column, mask, GRAD, ALIGNED) * sign
-    m = _read(momentum, column, mask, of_momentum, MOMENTUM, SIZE, BITS, TAIL, ALIGNED)
-    v = _read(variance, column, mask, of_variance, VARIANCE, SIZE, BITS, TAIL, ALIGNED)
+    if full:
+        p, g, m, v = _load_all(
+            param, grad, momentum, variance, place, grad_type, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, False, ALIGNED
+        )
+    else:
+        p, g, m, v = _load_all(
+            param, grad, momentum, variance, place, grad_type, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, True, ALIGNED
+        )
+    m = _decoded(m, momentum_ranges, place, of_momentum, MOMENTUM, BITS)
+    v = _decoded(v, variance_ranges, place, of_variance, VARIANCE, BITS)
+
+    g *= sign
     if decay != 0:  # a parameter that is infinite has no part in a gradient without decay
         g += decay * p
     p *= shrink
@@ -446,61 +490,28 @@ def _update_rows(
     if MOMENTUM == NORMALISED:
         m = tl.where(root == 0, 0.0, m / root)
 
-    if PARAM != FP32:
+    if TYPE != FP32:
         if stochastic_weights:
-            seed, step, _, _ = drawing
-            number = tl.load(fields + 9, mask=there, other=0)
-            p = _rounded_stochastically(p, _noise(_key(seed, step, number, 2), block, SIZE), PARAM)
-    _store(param, block * SIZE, column, mask, p, PARAM, ALIGNED)
-    _write(m, momentum, column, mask, of_momentum, drawing, fields + 9, MOMENTUM, 0, SIZE, BITS, TAIL, ALIGNED)
-    _write(v, variance, column, mask, of_variance, drawing, fields + 9, VARIANCE, 1, SIZE, BITS, TAIL, ALIGNED)
-    if TAIL:
+            p = _rounded_stochastically(p, _noise(_key(stream, number, 2), block, SIZE), TYPE)
+    m = _encoded(m, momentum_ranges, place, of_momentum, drawing, full, MOMENTUM, 0, SIZE, BITS, ALIGNED)
+    v = _encoded(v, variance_ranges, place, of_variance, drawing, full, VARIANCE, 1, SIZE, BITS, ALIGNED)
+    if full:
+        _store_all(p, m, v, param, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, False, ALIGNED)
+    else:
+        _store_all(p, m, v, param, momentum, variance, place, MOMENTUM, VARIANCE, SIZE, BITS, TYPE, True, ALIGNED)
         tl.debug_barrier()  # so that the compiler does not join the stores of full rows, which are wide, with these
 
 
-INTEGERS = ("programs_at", "full_programs", "full_rows", "all_rows", "seed", "step", "stochastic", "stochastic_weights")
-
-
-@triton.jit(do_not_specialize=INTEGERS)
-def step_kernel(
-    table, programs_at, full_programs, full_rows, all_rows, seed, step,
-    beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor,
-    stochastic, stochastic_weights, shift, offset, least_m, least_v, padding_m, padding_v, values_m, values_v,
-    MOMENTUM: tl.constexpr, VARIANCE: tl.constexpr, SIZE: tl.constexpr, BITS: tl.constexpr, PARAM: tl.constexpr,
-    GRAD: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """Full rows, which need no mask, in the first programs; the short last rows of all tensors in the rest."""
-    program = tl.program_id(0)
-    first_record = tl.load(table + programs_at + program)
-    adam = (beta1, beta2, rest1, rest2, eps, sign, decay, shrink, step_size, correction, floor)
-    of_momentum = (offset, least_m, padding_m, values_m)
-    of_variance = (offset, least_v, padding_v, values_v)
-    drawing = (seed, step, shift, stochastic)
-    if program < full_programs:
-        row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        _update_rows(
-            table, first_record, row, row < full_rows, adam, of_momentum, of_variance, drawing, stochastic_weights,
-            MOMENTUM, VARIANCE, SIZE, BITS, PARAM, GRAD, False, ALIGNED,
-        )  # fmt: skip
-    else:
-        row = full_rows + (program - full_programs).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        _update_rows(
-            table, first_record, row, row < all_rows, adam, of_momentum, of_variance, drawing, stochastic_weights,
-            MOMENTUM, VARIANCE, SIZE, BITS, PARAM, GRAD, True, ALIGNED,
-        )  # fmt: skip
-
-
 def constants(
-    momentum: str, variance: str, size: int, bits: int, param: torch.dtype, grad: torch.dtype, aligned: bool = True
+    momentum: str, variance: str, size: int, bits: int, dtype: torch.dtype, aligned: bool = True
 ) -> dict[str, Any]:
-    """What the kernel is compiled for."""
+    """What the kernel is compiled for: gradients too are of this type, if all tensors are aligned."""
     return {
         "MOMENTUM": KINDS[momentum],
         "VARIANCE": KINDS[variance],
         "SIZE": size,
         "BITS": bits,
-        "PARAM": TYPES[param],
-        "GRAD": TYPES[grad],
+        "TYPE": TYPES[dtype],
         "ALIGNED": aligned,
         "ROWS": PROGRAM_VALUES // size,
     }
@@ -514,6 +525,8 @@ def is_interpreted() -> bool:
 def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) -> str | None:
     """Why the kernel cannot update this tensor, whose states these codecs store; None if it can."""
     device = "cpu" if is_interpreted() else "cuda"
+    if torch.version.hip:  # whose devices are called cuda too
+        return "is made for GPUs of NVIDIA, got a torch for ROCm"
     if tensor.device.type != device:
         return f"runs on {'GPUs' if device == 'cuda' else 'the CPU when interpreted'}, got a tensor on {tensor.device}"
     if tensor.dtype not in TYPES:
@@ -594,7 +607,8 @@ class Launch:
         self.full_rows, self.all_rows = int(full.sum()), int(counts.sum())
         first = [np.arange(0, self.full_rows, per_program), np.arange(self.full_rows, self.all_rows, per_program)]
         self.full_programs, self.programs = len(first[0]), len(first[0]) + len(first[1])
-        self.first_records = np.searchsorted(columns["row"], np.concatenate(first), side="right") - 1
+        first_records = np.searchsorted(columns["row"], np.concatenate(first), side="right") - 1
+        self.first_records = self._on_device(first_records.astype(np.int32))
         self.order = order
         self.table: Tensor | None = None
 
@@ -604,8 +618,9 @@ class Launch:
         of_records = self.records[: len(self.order), RECORD.index("grad")]
         if self.table is None or not np.array_equal(of_records, grads[self.order]):
             of_records[:] = grads[self.order]
-            self.table = self._on_device()
+            self.table = self._on_device(self.records)
         codecs = rule.momentum, rule.variance
+        param, grad = self.types
         decoupled_decay = rule.weight_decay if rule.decoupled else 0.0
         padding = [float(codec.padding) if codec and codec.pad_blocks else math.nan for codec in codecs]
         addresses = self.records[: len(self.order), : len(ADDRESSES)]
@@ -614,12 +629,12 @@ class Launch:
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
             step_kernel[(self.programs,)](
                 self.table,
-                self.records.size,
+                self.first_records,
                 self.full_programs,
                 self.full_rows,
                 self.all_rows,
-                _signed(rule.seed),
-                _signed(step),
+                TYPES[grad],
+                _signed(stream_key(rule.seed, step)),
                 rule.beta1,
                 rule.beta2,
                 1 - rule.beta1,
@@ -639,14 +654,14 @@ class Launch:
                 *padding,
                 _dynamic_map(True, self.device),
                 _dynamic_map(False, self.device),
-                **constants(momentum, variance, self.size, bits, *self.types, aligned=not (addresses % 16).any()),
+                **constants(momentum, variance, self.size, bits, param, param == grad and not (addresses % 16).any()),
                 num_warps=WARPS,
                 maxnreg=REGISTERS,
             )
 
-    def _on_device(self) -> Tensor:
-        table = torch.from_numpy(np.concatenate((self.records.reshape(-1), self.first_records)))
-        # From pinned memory, so that nobody waits for the GPU.
+    def _on_device(self, numbers: np.ndarray) -> Tensor:
+        """A copy, from pinned memory, so that nobody waits for the GPU."""
+        table = torch.from_numpy(numbers.copy())
         return table.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else table
 
 

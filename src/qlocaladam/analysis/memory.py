@@ -1,0 +1,87 @@
+"""Optimizer memory of the paper's models for any arm and block size, and how it grows with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+
+from qlocaladam.checks import whole_number
+from qlocaladam.codecs import Codec
+from qlocaladam.federated.settings import PEERS
+from qlocaladam.memory import optimizer_bytes
+from qlocaladam.models import PAPER_MODELS, ResNet18
+from qlocaladam.optim import ARMS, state_codecs
+
+MIB = 2**20
+COLUMNS = (
+    *("dataset", "arm", "block_size", "parameters", "fp32_bytes", "held_bytes", "published_bytes"),
+    *("held_ratio", "published_ratio", "metadata_percent"),
+)
+Codecs = tuple[Codec | None, Codec | None]
+
+
+def optimizer_memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, str, int]]) -> pd.DataFrame:
+    """A row for each (data set, arm, block size) that is wanted, at the size of the paper's models.
+
+    `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
+    Arms of other packages have no row: how they lay out their states is theirs, and a run of theirs measures it.
+    `held` is what this package stores and `published` the paper's layout; ratios are FP32 to each of them, and
+    `metadata_percent` is the share of block ranges in what is held.
+    """
+    wanted = [row for row in wanted if arms.get(row[1], {}).get("arm") not in PEERS]
+    sizes = {dataset: _tensor_sizes(dataset) for dataset, _, _ in wanted}
+    rows = []
+    for dataset, arm, block_size in wanted:
+        codecs = _codecs(arms, arm, block_size)
+        size = _bytes(sizes[dataset], codecs)
+        metadata = sum(4 * codec.range_size * codec.blocks(n) for n in sizes[dataset] for codec in codecs if codec)
+        percent = 100 * metadata / size["held_bytes"]
+        rows.append(
+            {"dataset": dataset, "arm": arm, "block_size": block_size, **size, "metadata_percent": percent},
+        )
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def scaling(parameters: Sequence[int] = (10**7, 10**8, 10**9, 10**10), block_size: int = 64) -> pd.DataFrame:
+    """Q-LocalAdam on models of these sizes, each one tensor. The paper's table is `held` in MiB, which it calls MB."""
+    codecs = _codecs({"q-localadam": {"arm": "q-localadam"}}, "q-localadam", block_size)
+    frame = pd.DataFrame([_bytes([whole_number("parameters", count, 1)], codecs) for count in parameters])
+    for name in ("fp32", "held", "published"):
+        frame[f"{name}_mib"] = frame[f"{name}_bytes"] / MIB
+    return frame
+
+
+def _tensor_sizes(dataset: str) -> list[int]:
+    if dataset not in PAPER_MODELS:
+        raise ValueError(f"dataset must be one of {', '.join(PAPER_MODELS)}, got {dataset!r}")
+    shape = PAPER_MODELS[dataset]
+    with torch.device("meta"):
+        model = ResNet18(shape["classes"], shape["width"])
+    return [parameter.numel() for parameter in model.parameters()]
+
+
+def _codecs(arms: Mapping[str, Mapping[str, Any]], name: str, block_size: int) -> Codecs:
+    if name not in arms:
+        raise ValueError(f"arm must be one of {', '.join(arms)}, got {name!r}")
+    arm = arms[name]["arm"]
+    if arm not in ARMS:
+        raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {arm!r}")
+    options = {**ARMS[arm], **arms[name].get("options", {})}
+    # How values are rounded and offset takes no bytes.
+    return state_codecs(options["momentum"], options["variance"], block_size, "nearest", 1e-8, options.get("bits", 8))
+
+
+def _bytes(sizes: Sequence[int], codecs: Codecs) -> dict[str, float]:
+    fp32 = optimizer_bytes(sizes, None, None)
+    held, published = (optimizer_bytes(sizes, *codecs, layout) for layout in ("held", "published"))
+    return {
+        "parameters": sum(sizes),
+        "fp32_bytes": fp32,
+        "held_bytes": held,
+        "published_bytes": published,
+        "held_ratio": fp32 / held,
+        "published_ratio": fp32 / published,
+    }

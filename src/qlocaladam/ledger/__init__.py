@@ -1,0 +1,1 @@
+"""The ledger of claims: what the paper prints beside what was computed, with a verdict."""

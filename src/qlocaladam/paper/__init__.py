@@ -1,1 +1,0 @@
-"""From results to what a paper shows: tables, figures and numbers."""

@@ -1,0 +1,1 @@
+"""Pages for people, results that are kept, progress, and the check of everything that was made."""

@@ -1,0 +1,423 @@
+"""Whether results are what their configuration makes: every file against what it was made from.
+
+Runs, data and partitions are compared with the configuration and with each other's hashes. What is made of them, every
+table cell, number, claim, page and figure, is made again in memory and compared with the file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from qlocaladam.analysis import (
+    contrasts,
+    heterogeneity,
+    participation,
+    precision,
+    registered,
+    significance,
+)
+from qlocaladam.analysis.client_memory import client_memory
+from qlocaladam.analysis.memory import optimizer_memory, scaling
+from qlocaladam.data.dataset import DataUnavailable, load, subset
+from qlocaladam.experiments import grid
+from qlocaladam.experiments.runs import read_runs
+from qlocaladam.federated import record
+from qlocaladam.federated.partition import Partition, load_partition, partition
+from qlocaladam.federated.settings import RunSettings
+from qlocaladam.files import table_text
+from qlocaladam.ledger import claims, form, presentation
+from qlocaladam.models import PAPER_MODELS
+from qlocaladam.project import project_file
+from qlocaladam.report import html, markdown, template
+from qlocaladam.results import figures, numbers, tables
+from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
+
+SOUND = "as asked"
+WRONG = "wrong"
+MISSING = "missing"
+UNKNOWN = "not checked"
+KINDS = (*("data", "partition", "run", "analysis", "exact", "test", "table", "page", "figure", "numbers", "claims"),)
+"""Of files, in the order they are looked at."""
+VERDICTS = (SOUND, WRONG, MISSING, UNKNOWN)
+FAILED = (WRONG, MISSING)
+PUBLISHED = "paper/published.yaml"
+
+
+class Finding(NamedTuple):
+    kind: str
+    file: str
+    verdict: str
+    reason: str = ""
+
+
+Texts = Mapping[str, str | bytes]
+"""What files must hold, by their paths."""
+
+
+def check(layout: Layout, kinds: Collection[str] = KINDS) -> pd.DataFrame:
+    """One row a file that the configuration asks for: its kind, the file, the verdict and why."""
+    trained = {"data": _data, "partition": _partitions, "run": _runs, "analysis": _client_analyses}
+    found = [finding for kind, look in trained.items() if kind in kinds for finding in look(layout)]
+    for kind, paths, make in _made_of_runs(layout):
+        found += _compared(kind, paths, make) if kind in kinds else ()
+    return pd.DataFrame(found, columns=Finding._fields)
+
+
+def failed(findings: pd.DataFrame) -> pd.DataFrame:
+    return findings[findings["verdict"].isin(FAILED)]
+
+
+# What was trained, and what it was trained on.
+
+
+def _data(layout: Layout) -> Iterator[Finding]:
+    for file in dict.fromkeys(layout.data_file(dataset) for dataset in layout.runs["dataset"].unique()):
+        if not Path(file).exists():
+            yield Finding("data", file, UNKNOWN, "not here: runs are compared with the configuration only")
+            continue
+        try:
+            data = load(file)
+        except ValueError as error:
+            yield Finding("data", file, WRONG, str(error))
+            continue
+        source = layout.config["sources"].get(data.name)
+        lacks = "" if layout.prepared(data.name) else f"was not made from {source or 'its own origin'} as that is now"
+        yield Finding("data", file, WRONG if lacks else SOUND, lacks)
+
+
+def _partitions(layout: Layout) -> Iterator[Finding]:
+    for place in layout.runs.drop_duplicates(["dataset", "alpha", "seed"]).to_dict("records"):
+        file = layout.partition_file(place)
+        if not Path(file).exists():
+            yield Finding("partition", file, UNKNOWN, "not here: runs are compared with the configuration only")
+            continue
+        try:
+            yield _partition(layout, place, file)
+        except ValueError as error:
+            yield Finding("partition", file, WRONG, str(error))
+
+
+def _partition(layout: Layout, place: Mapping[str, Any], file: str) -> Finding:
+    held = load_partition(file)
+    asked = layout.run_request(place)["partition"]
+    if changed := record.differences({name: getattr(held, name) for name in asked}, asked):
+        return Finding("partition", file, WRONG, ", ".join(changed))
+    labels = _labels(layout, place["dataset"])
+    if labels is None:
+        return Finding("partition", file, UNKNOWN, "its data are not here")
+    drawn = partition(labels, held.clients, held.alpha, held.seed)
+    return Finding("partition", file, *_same("SHA-256", held.sha256, drawn.sha256))
+
+
+def _labels(layout: Layout, dataset: str) -> Any:
+    """Of the training images that clients share, or None without sound data."""
+    try:
+        data = load(layout.data_file(dataset))
+    except (ValueError, DataUnavailable):
+        return None
+    return subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
+
+
+def _same(what: str, own: object, expected: object) -> tuple[str, str]:
+    return (SOUND, "") if own == expected else (WRONG, f"{what} is {own}, and should be {expected}")
+
+
+def _runs(layout: Layout) -> Iterator[Finding]:
+    partitions: dict[str, Partition | None] = {}
+    for place in layout.runs.to_dict("records"):
+        folder, file = layout.run_folder(place), layout.partition_file(place)
+        if grid.run_name(place) in layout.absent:
+            yield Finding("run", folder, UNKNOWN, f"{layout.run_lacks(place)}; train is false, so it is left out")
+            continue
+        if file not in partitions:
+            partitions[file] = _readable_partition(file)
+        try:
+            run = record.read(Path(folder))
+        except FileNotFoundError as error:
+            yield Finding("run", folder, MISSING, str(error))
+            continue
+        except ValueError as error:
+            yield Finding("run", folder, WRONG, str(error))
+            continue
+        held, request = partitions[file], layout.run_request(place)
+        known = {"optimizer": RunSettings(**request["settings"]).optimizer_options()}
+        known |= {"partition": {"sha256": held.sha256}} if held else {}
+        changed = [*record.differences(run.made, request), *record.differences(run.made, known)]
+        yield Finding("run", folder, WRONG if changed else SOUND, ", ".join(changed))
+
+
+def _readable_partition(file: str) -> Partition | None:
+    try:
+        return load_partition(file)
+    except (OSError, ValueError):
+        return None
+
+
+def _client_analyses(layout: Layout) -> Iterator[Finding]:
+    for analysis in CLIENT_FILES:
+        for dataset in layout.shown(analysis):
+            *files, last = layout.analysis_files(analysis, dataset)
+            if not Path(last).exists():
+                yield Finding("analysis", last, MISSING, "not there")
+                continue
+            try:
+                summary = record.read_json(Path(last))
+            except ValueError as error:
+                yield Finding("analysis", last, WRONG, str(error))
+                continue
+            lacks = layout.analysis_lacks(analysis, dataset)
+            if summary.get(record.SEAL) != record.sealed(summary)[record.SEAL]:
+                lacks = "it is not as it was written"
+            yield Finding("analysis", last, WRONG if lacks else SOUND, lacks)
+            for file in files:
+                sha256 = summary.get("files", {}).get(Path(file).name)
+                yield Finding("analysis", file, *_same("SHA-256", record.file_sha256(Path(file)), sha256))
+
+
+# What is made of it.
+
+
+def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[], Texts]]]:
+    """The kind of each result, its files, and how their texts are made."""
+    exact = _exact(layout)
+    for names, make in exact.items():
+        yield "exact", [f"{EXACT}/{name}" for name in names], make
+    for name in layout.tested:
+        yield "test", [layout.significance_file(name)], partial(_significance, layout, name)
+    for name in layout.compared:
+        files = [layout.contrasts_file(name, file) for file in ("contrasts", "differences")]
+        yield "test", files, partial(_contrasts, layout, name)
+    for name in layout.asking:
+        yield "test", [layout.answers_file(name)], partial(_answers, layout, name)
+    for name in layout.tables:
+        files = [f"{layout.results}/tables/{name}.csv", f"{layout.latex}/tables/{name}.tex"]
+        yield "table", files, partial(_table, layout, name)
+        yield "page", [f"{layout.results}/tables/{name}.html"], partial(_table_page, layout, name)
+    for name in layout.figures:
+        files = [f"{layout.figure_folder}/{name}.{form}" for form in ("pdf", "png")]
+        yield "figure", files, partial(_figure, layout, name)
+    yield (
+        "numbers",
+        [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"],
+        partial(_numbers, layout),
+    )
+    tex = [f"{layout.latex_together}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
+    yield "claims", [f"{layout.together}/claims.csv", *tex], partial(_claims, layout)
+    pages = [f"{layout.together}/{name}" for name in ("claims.html", "RESULTS.md", "REPRODUCIBILITY.md")]
+    yield "page", pages, partial(_pages, layout)
+
+
+def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> Iterator[Finding]:
+    for path in (path for path in paths if not Path(path).exists()):
+        yield Finding(kind, path, MISSING, "not there")
+    there = [path for path in paths if Path(path).exists()]
+    if not there:
+        return
+    try:
+        texts = make()
+    except (ValueError, KeyError, OSError) as error:
+        reason = f"cannot be made again: {error}"
+        yield from (Finding(kind, path, WRONG, reason) for path in there)
+        return
+    for path in there:
+        own, made = Path(path).read_bytes(), texts[path]
+        expected = made if isinstance(made, bytes) else made.encode()
+        yield Finding(kind, path, SOUND if own == expected else WRONG, _difference(path, own, expected))
+
+
+def _difference(path: str, own: bytes, expected: bytes) -> str:
+    """Of a table the first cell that differs, of another text the first line."""
+    if own == expected:
+        return ""
+    try:
+        texts = own.decode(), expected.decode()
+    except UnicodeDecodeError:
+        return "it is not what its inputs make"
+    if path.endswith(".csv") and (cell := _different_cell(*texts)):
+        return cell
+    lines = [text.splitlines() for text in texts]
+    for number, (one, other) in enumerate(zip(*lines, strict=False), 1):
+        if one != other:
+            return f"line {number} is {_cut(one)!r}, and its inputs make it {_cut(other)!r}"
+    return f"it has {len(lines[0])} lines, and its inputs make {len(lines[1])}"
+
+
+def _different_cell(own: str, expected: str) -> str:
+    try:
+        one, other = (pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False) for text in (own, expected))
+    except ValueError:
+        return ""
+    if list(one) != list(other) or len(one) != len(other):
+        return ""
+    for row, column in zip(*(one.to_numpy() != other.to_numpy()).nonzero(), strict=True):
+        cells = (table.iloc[row, column] for table in (one, other))
+        return "row {}, {} is {!r}, and its inputs make it {!r}".format(row + 1, one.columns[column], *cells)
+    return ""
+
+
+def _cut(line: str, most: int = 80) -> str:
+    return line if len(line) <= most else f"{line[:most]}..."
+
+
+def _files(found: Mapping[str, str]) -> dict[str, Path]:
+    return {name: Path(path) for name, path in found.items()}
+
+
+def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
+    def text(make: Callable[[], Mapping[str, pd.DataFrame | str]]) -> Callable[[], Texts]:
+        return lambda: {
+            f"{EXACT}/{name}": content if isinstance(content, str) else table_text(content)
+            for name, content in make().items()
+        }
+
+    def memory() -> dict[str, pd.DataFrame]:
+        known = [place for place in layout.sized_places() if place[0] in PAPER_MODELS]
+        return {"memory.csv": optimizer_memory(layout.config["arms"], known)}
+
+    def whole_clients() -> dict[str, pd.DataFrame]:
+        return {"client_memory.csv": client_memory(layout.config["arms"], layout.config["defaults"]["block_size"])}
+
+    return {
+        ("memory.csv",): text(memory),
+        ("client_memory.csv",): text(whole_clients),
+        ("scaling.csv",): text(lambda: {"scaling.csv": scaling()}),
+        ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(precision.files),
+        ("clients.csv", "heterogeneity.csv"): text(heterogeneity.files),
+        ("sampling.json", "steps.csv"): text(lambda: participation.files(Path(EXACT, "clients.csv"))),
+    }
+
+
+def _trained(layout: Layout, rows: pd.DataFrame) -> pd.DataFrame:
+    return read_runs(layout.folders(layout.available(rows)), layout.asked(rows))
+
+
+def _significance(layout: Layout, name: str) -> Texts:
+    return {layout.significance_file(name): table_text(significance.compare(_trained(layout, layout.table_rows(name))))}
+
+
+def _contrasts(layout: Layout, name: str) -> Texts:
+    entry, runs = layout.tables[name], _trained(layout, layout.table_rows(name))
+    baseline = entry.get("baseline", "fp32")
+    return {
+        layout.contrasts_file(name): table_text(contrasts.compare(runs, float(entry["margin"]), baseline)),
+        layout.contrasts_file(name, "differences"): table_text(contrasts.differences(runs, baseline)),
+    }
+
+
+def _answers(layout: Layout, name: str) -> Texts:
+    questions = registered.load(project_file("paper/registered.yaml"))
+    runs = _trained(layout, layout.table_rows(name))
+    return {layout.answers_file(name): table_text(registered.answers(questions, runs, layout.scale))}
+
+
+def _table(layout: Layout, name: str) -> Texts:
+    rows, spec = layout.table_rows(name), layout.table_spec(name)
+    runs = _trained(layout, rows) if len(rows) else None
+    table = tables.build(spec, runs, _files(layout.table_files(name)))
+    return {
+        f"{layout.results}/tables/{name}.csv": table.csv(),
+        f"{layout.latex}/tables/{name}.tex": table.latex(),
+    }
+
+
+def _table_page(layout: Layout, name: str) -> Texts:
+    path = f"{layout.results}/tables/{name}"
+    return {f"{path}.html": html.table_page(layout.page_spec(name), Path(f"{path}.csv"))}
+
+
+def _figure(layout: Layout, name: str) -> Texts:
+    panels = [_trained(layout, rows) for rows in layout.panel_rows(name)]
+    drawn = figures.draw(layout.figure_spec(name), panels, _files(layout.figure_files(name)))
+    return {f"{layout.figure_folder}/{name}.{form}": content for form, content in figures.rendered(drawn).items()}
+
+
+def _numbers(layout: Layout) -> Texts:
+    found = numbers.collect(layout.numbers_spec(), _trained(layout, layout.runs), _files(layout.number_files()))
+    return {
+        f"{layout.together}/numbers.json": numbers.as_json(found),
+        f"{layout.latex_together}/numbers.tex": numbers.as_latex(found),
+    }
+
+
+def _claims(layout: Layout) -> Texts:
+    found = json.loads(Path(f"{layout.together}/numbers.json").read_text())
+    verdicts = claims.judge(form.load(Path(project_file(PUBLISHED))), found, layout.scale)
+    return {
+        f"{layout.together}/claims.csv": table_text(verdicts),
+        f"{layout.latex_together}/tables/claims.tex": presentation.counts_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/tables/disagreements.tex": presentation.disagreements_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/claims.tex": presentation.macros(verdicts),
+    }
+
+
+def _pages(layout: Layout) -> Texts:
+    ledger = Path(f"{layout.together}/claims.csv")
+    shown = (
+        {name: Path(f"{layout.results}/tables/{name}.csv") for name in layout.tables},
+        {name: Path(f"{layout.figure_folder}/{name}.png") for name in layout.figures},
+    )
+    numbers_file = Path(f"{layout.together}/numbers.json")
+    spec, folder = layout.results_spec(), Path(layout.together)
+    return {
+        f"{folder}/claims.html": html.ledger_page(presentation.read(ledger), layout.scale, folder),
+        f"{folder}/RESULTS.md": markdown.results_page(spec, *shown, numbers_file, ledger, folder),
+        f"{folder}/REPRODUCIBILITY.md": template.reproducibility(folder, **layout.reproducibility_spec()),
+    }
+
+
+# What is shown of it.
+
+
+def summary(findings: pd.DataFrame, layout: Layout) -> str:
+    """For the terminal: how many files of each kind have each verdict, and every one that is not as asked."""
+    counts = pd.crosstab(findings["kind"], findings["verdict"]).reindex(columns=VERDICTS, fill_value=0)
+    counts = counts.reindex(findings["kind"].unique()).rename_axis(index=None, columns=None)
+    lines = [counts.to_string(), "", *made_with(layout)]
+    for verdict in VERDICTS[1:]:
+        rows = findings[findings["verdict"] == verdict]
+        lines += [f"{verdict}:"] if len(rows) else []
+        lines += [f"  {row.file}: {row.reason}" for row in rows.itertuples()]
+    return "\n".join([*lines, outcome(findings)]) + "\n"
+
+
+def outcome(findings: pd.DataFrame) -> str:
+    wrong = failed(findings)
+    if wrong.empty:
+        return f"check: all of {len(findings)} files are what the configuration makes, as far as they were compared"
+    first = wrong.iloc[0]
+    return f"check: {len(wrong)} of {len(findings)} files are not, first {first['file']}: {first['reason']}"
+
+
+def made_with(layout: Layout) -> Iterable[str]:
+    """Programs and processors round differently: how many runs were made with what."""
+    found: dict[str, int] = {}
+    for folder in layout.folders(layout.available(layout.runs)):
+        try:
+            versions = record.read_json(Path(folder, "settings.json"))["versions"]
+            words = [f"kernel {versions['kernel']}", f"torch {versions['torch']}", f"threads {versions['threads']}"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        name = ", ".join(words)
+        found[name] = found.get(name, 0) + 1
+    yield from (f"{count} runs made with {name}" for name, count in found.items())
+
+
+def as_html(findings: pd.DataFrame, layout: Layout) -> str:
+    """The same as a page of the report; what is wrong comes first."""
+    order = {verdict: place for place, verdict in enumerate((*FAILED, UNKNOWN, SOUND))}
+    rows = findings.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
+    heads = {"kind": "Kind", "file": "File", "verdict": "Verdict", "reason": "Reason"}
+    return html.page(
+        f"Check of the results, scale {layout.scale}",
+        f"<p>{escape(outcome(findings))}.</p>",
+        *(f"<p>{escape(line)}.</p>" for line in made_with(layout)),
+        html.table(rows.rename(columns=heads), "Files"),
+    )

@@ -1,0 +1,1 @@
+"""Tables, figures and numbers, made of runs and analyses."""

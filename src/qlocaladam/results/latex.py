@@ -1,0 +1,198 @@
+"""A table as LaTeX and as CSV: booktabs, a multirow for each group, notes below. Needs booktabs and multirow, no more.
+
+It takes one column of the paper where it fits, both where it does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from qlocaladam.files import table_text
+
+FIRST_LINE = "% made by the table rule; edit config.yaml, not this file"
+NONE = "--"
+"""The cell of what is not there or not defined."""
+COLUMN_POINTS = 238
+"""Width of one column of the paper: 3.3 inches."""
+PAGE_POINTS = 504
+"""Width of both."""
+CHARACTER_POINTS = 4.4
+"""Of a character in \\footnotesize. Digits have 4.25, words less; what is bold has more."""
+SEPARATION_POINTS = 4
+"""On each side of a column."""
+BREAK = r"\\"
+POWER = re.compile(r"(?<=\d)\^(-?\d+)")
+SPECIAL: dict[str, str | int | None] = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"$\sim$",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}
+
+
+def escape(text: object) -> str:
+    """Plain text as LaTeX that prints it. 10^6 is a power: the sign itself would be set as an accent."""
+    words = POWER.split(str(text))
+    powers = (rf"\textsuperscript{{{power}}}" for power in words[1::2])
+    plain = (part.translate(str.maketrans(SPECIAL)) for part in words[::2])
+    return "".join(itertools.chain.from_iterable(itertools.zip_longest(plain, powers, fillvalue="")))
+
+
+def bold(cell: str, condition: bool = True) -> str:
+    return rf"\textbf{{{cell}}}" if condition else cell
+
+
+def marked(cell: str, marks: str) -> str:
+    """The cell with a raised mark that takes no room, so that decimal points stay below each other."""
+    return rf"{cell}\rlap{{$^{{{marks}}}$}}" if marks else cell
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """With its sign, and as mathematics, whose minus is longer than a hyphen."""
+    return f"${value:+.{digits}f}$"
+
+
+def power_of_ten(value: float) -> str:
+    """0.0005 as 5 x 10^-4."""
+    mantissa, exponent = f"{value:e}".split("e")
+    factor = "" if float(mantissa) == 1 else rf"{float(mantissa):g}\times"
+    return f"${factor}10^{{{int(exponent)}}}$"
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's head, which may be broken where it says so; neighbours with the same `over` share a head above."""
+
+    head: str
+    align: str = "r"
+    over: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that belong together. A label stands before them, in a column of its own."""
+
+    rows: Sequence[Sequence[str]]
+    label: str | None = None
+
+    def lines(self) -> list[str]:
+        if self.label is None:
+            return [_line(row) for row in self.rows]
+        label = _stack(self.label, "l")
+        if len(self.rows) > 1:  # in a single row a label of two lines needs its room
+            label = rf"\multirow{{{len(self.rows)}}}{{*}}{{{label}}}"
+        return [_line(["" if number else label, *row]) for number, row in enumerate(self.rows)]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a table shows, in LaTeX, and the data behind it, which hold more than it shows."""
+
+    name: str
+    caption: str
+    columns: Sequence[Column]
+    groups: Sequence[Group]
+    data: pd.DataFrame
+    notes: Sequence[str] = ()
+
+    def csv(self) -> str:
+        """The data in full precision."""
+        return table_text(self.data)
+
+    def latex(self) -> str:
+        """A whole table environment."""
+        stacked, environment = self._layout()
+        groups = [group.lines() for group in self.groups]
+        lines = [
+            FIRST_LINE,
+            rf"\begin{{{environment}}}[tbp]",
+            r"\centering",
+            rf"\caption{{{self.caption}}}",
+            rf"\label{{tab:{self.name}}}",
+            r"\vspace{4pt}",  # a class that expects captions below leaves no room here
+            r"\footnotesize" if self._points(stacked) <= PAGE_POINTS else r"\scriptsize",
+            rf"\setlength{{\tabcolsep}}{{{SEPARATION_POINTS}pt}}",
+            rf"\begin{{tabular}}{{{''.join(column.align for column in self.columns)}}}",
+            r"\toprule",
+            *self._head(stacked),
+            *itertools.chain.from_iterable([r"\midrule", *group] for group in groups),
+            r"\bottomrule",
+            r"\end{tabular}",
+            *self._notes(),
+            rf"\end{{{environment}}}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _layout(self) -> tuple[bool, str]:
+        """Whether heads are broken, and the environment: the narrowest that the table fits in."""
+        for environment, room in (("table", COLUMN_POINTS), ("table*", PAGE_POINTS)):
+            for stacked in (False, True):
+                if self._points(stacked) <= room:
+                    return stacked, environment
+        return True, "table*"
+
+    def _points(self, stacked: bool) -> float:
+        heads = [column.head if stacked else _unbroken(column.head) for column in self.columns]
+        rows = [row if group.label is None else [group.label, *row] for group in self.groups for row in group.rows]
+        widths = [max(map(_characters, cells)) for cells in zip(heads, *rows, strict=True)]
+        return sum(CHARACTER_POINTS * width + 2 * SEPARATION_POINTS for width in widths)
+
+    def _head(self, stacked: bool) -> list[str]:
+        heads = [_head(column, stacked) for column in self.columns]
+        return [*_shared_heads(self.columns), _line(heads)]
+
+    def _notes(self) -> list[str]:
+        if not self.notes:
+            return []
+        opening = r"\par\vspace{3pt}\begin{minipage}{\linewidth}\footnotesize\raggedright"
+        return [opening, *self.notes, r"\end{minipage}"]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _stack(text: str, align: str) -> str:
+    """Lines below each other. With struts, or else lines with and without descenders stand at different heights."""
+    lines = (r"\strut" + BREAK + "[-3pt]").join(text.split(BREAK))
+    return rf"\shortstack[{align}]{{{lines}\strut}}" if BREAK in text else text
+
+
+def _unbroken(head: str) -> str:
+    return head.replace("-" + BREAK, "").replace(BREAK, " ")
+
+
+def _head(column: Column, stacked: bool) -> str:
+    return _stack(column.head, column.align) if stacked else _unbroken(column.head)
+
+
+def _shared_heads(columns: Sequence[Column]) -> list[str]:
+    """The line of heads above others and the rules below them, where there are any."""
+    if not any(column.over for column in columns):
+        return []
+    cells, rules, start = [], [], 1
+    for over, members in itertools.groupby(columns, key=lambda column: column.over):
+        count = len(list(members))
+        cells += [rf"\multicolumn{{{count}}}{{c}}{{{over}}}"] if over else [""] * count
+        rules += [rf"\cmidrule(lr){{{start}-{start + count - 1}}}"] if over else []
+        start += count
+    return [_line(cells), " ".join(rules)]
+
+
+def _characters(cell: str) -> int:
+    """About how many characters a cell prints in its longest line."""
+    cell = re.sub(r"\\rlap\{.*\}|\\textbf|[{}$^]", "", cell)
+    return max(len(re.sub(r"\\([A-Za-z]+|.)", "x", line)) for line in cell.split(BREAK))

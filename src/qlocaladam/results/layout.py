@@ -1,0 +1,480 @@
+"""Where everything of a configuration stands, what each result is made of, and which of it is there as asked.
+
+The rules of the workflow and the check of its results read the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from qlocaladam import ARITHMETIC_SINCE
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import CIFAR_SIZES
+from qlocaladam.experiments import grid
+from qlocaladam.experiments.grid import DEFAULTS, GRID, SUBSETS, Config, as_list
+from qlocaladam.federated.partition import IID
+from qlocaladam.federated.progress import PlannedRun
+from qlocaladam.federated.record import FILES, differences, read_json
+from qlocaladam.project import project_file
+from qlocaladam.results.released import SOURCE as RELEASED
+
+EXACT = "results/exact"
+"""What needs no training is made once for all scales."""
+EXACT_FILES = {
+    "memory": ("memory.csv",),
+    "client_memory": ("client_memory.csv",),
+    "scaling": ("scaling.csv",),
+    "precision": ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"),
+    "heterogeneity": ("clients.csv", "heterogeneity.csv"),
+    "participation": ("sampling.json", "steps.csv"),
+}
+"""By analysis."""
+CLIENT_FILES = {
+    "distributions": ("histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"),
+    "steps": ("steps.csv", "steps_by_decade.csv", "summary.json"),
+    "variance": ("variance.csv", "summary.json"),
+    "model_size": ("model_size.csv", "summary.json"),
+    "microscope": ("microscope.csv", "microscope_by_step.csv", "summary.json"),
+}
+"""Of the analyses that train a little themselves. The summary comes last, and says what made them."""
+WITHOUT_PARTITION = ("distributions", "model_size", "microscope")
+"""Those of them that train on all data together, or deal these out themselves."""
+SHOWN_ANALYSIS = {**{name: name for name in CLIENT_FILES}, "step_layers": "steps"}
+"""Kinds of tables and figures that show one of these."""
+TABLE_FILES = {
+    "runs": ("memory",),
+    "heterogeneity": ("memory",),
+    "multiseed": ("memory",),
+    "client_memory": ("client_memory",),
+    "scaling": ("scaling",),
+    "data_distribution": ("heterogeneity",),
+    "data_distribution_summary": ("heterogeneity",),
+    "clients": ("clients",),
+}
+PROBES = {
+    "distributions": "summary.json",
+    "variance": "variance.csv",
+    "model_size": "model_size.csv",
+    "microscope": "microscope.csv",
+}
+"""Whose numbers a text quotes, and the file that has them."""
+PROBED = ("width", "stem", "image_size", "flip", "precision", "device")
+"""Settings of a run that the training of one model for its optimizer states has, too."""
+MODEL_SIZES: dict[str, Any] = {"widths": [48, 128, 256, 512], "steps": 20}
+MICROSCOPE: dict[str, Any] = {"image_size": 224}
+"""Where a scale does not say otherwise. The microscope's widths are those of the paper's models."""
+ROUNDS_BEFORE = 3
+"""After which the steps of a client are looked at: the default of `analyse steps`."""
+
+Row = Mapping[str, Any]
+
+
+class Layout:
+    """Paths are relative to the project's folder."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.scale = config, str(config["scale"])
+        self.size = config["scales"][self.scale]
+        self.kept = project_file(f"paper/reference/{self.scale}/runs.csv") if config["reference"] else ""
+        """The runs of a reference, where those are shown instead of one's own."""
+        folder = f"reference/{self.scale}" if self.kept else self.scale
+        self.results, self.figure_folder, self.latex = (
+            f"results/{folder}",
+            f"figures/{folder}",
+            f"paper/generated/{folder}",
+        )
+        groups = "-".join(group for group in grid.GROUPS if config[group])
+        self.together, self.latex_together = (
+            f"{path}/with-{groups}" if groups else path for path in (self.results, self.latex)
+        )
+        """Of what is made of all runs together: numbers, ledger, document. With groups these have a folder of
+        their own, so that no file changes that is there without them."""
+        self.grid = grid.expand(config)
+        self.runs = grid.unique(self.grid)
+        places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
+        known = set(kept_names(self.kept)) if self.kept else set()
+        self.absent = {
+            grid.run_name(place)
+            for place in places
+            if (grid.short_name(place) not in known if self.kept else self.run_lacks(place))
+        }
+        """Runs that are not there as asked and will not be trained: tables have gaps in their place."""
+        on = {part: {n: e for n, e in config[part].items() if grid.is_on(config, e)} for part in ("tables", "figures")}
+        self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
+        self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
+        self.tested, self.compared, self.asking = (
+            self._tables_of(kind) for kind in ("multiseed", "contrasts", "registered")
+        )
+
+    def _has_runs(self, entry: Config) -> bool:
+        """Whether there is a run for a table, and for each panel of a figure. A reference has nothing but runs."""
+        if self.kept and entry["kind"] in SHOWN_ANALYSIS:
+            return False
+        if entry["kind"] == "registered":  # questions without runs are shown, too
+            return True
+        if "table" in entry:
+            return entry["table"] in self.tables
+        selections = entry.get("panels", [entry] if "experiments" in entry else [])
+        return all(len(self.available(self.selected(selection))) for selection in selections)
+
+    def _tables_of(self, kind: str) -> list[str]:
+        return [name for name, entry in self.tables.items() if entry["kind"] == kind]
+
+    # Data and partitions.
+
+    def data_of(self, dataset: str) -> str:
+        return str(self.size["datasets"][dataset]["data"])
+
+    def data_file(self, dataset: str) -> str:
+        return f"results/data/{self.data_of(dataset)}.npz"
+
+    def partition_file(self, place: Row) -> str:
+        """Its name has all that decides it, so that a partition that is there is the one that is asked for."""
+        images = self.size["datasets"][place["dataset"]].get("train_images", "all")
+        folder = f"{self.results}/partitions/{self.data_of(place['dataset'])}/images~{images}"
+        return f"{folder}/clients~{place['clients']}/alpha~{place['alpha']}/seed~{place['seed']}.npz"
+
+    def watched_place(self, dataset: str) -> dict[str, str]:
+        """Of the clients whose steps are looked at: that of an FP32 run at the defaults."""
+        names = {"dataset": dataset, "arm": "fp32", **grid.usual(self.config, dataset)}
+        return {name: grid.word(name, names[name]) for name in GRID}
+
+    def prepared(self, data: str) -> sources.Prepared | None:
+        """Of a prepared file; None where it has to be made, for the first time or again."""
+        return sources.prepared(f"results/data/{data}.npz", self.config["sources"].get(data))
+
+    def _data_facts(self, dataset: str) -> dict[str, Any]:
+        """What results must say of their data, as far as is known before they are made."""
+        note, entry = self.prepared(self.data_of(dataset)), self.size["datasets"][dataset]
+        if note is None:
+            made = Path(self.data_file(dataset)).exists()
+            return {"sha256": "that of the data when they are prepared again"} if made else {}
+        counts = {"training_images": entry.get("train_images", note.training)}
+        return {"sha256": note.sha256, **counts, "test_images": entry.get("test_images", note.test)}
+
+    # Runs.
+
+    def run_folder(self, place: Row) -> str:
+        return f"{self.results}/runs/{grid.run_name(place)}"
+
+    def folders(self, rows: pd.DataFrame) -> list[str]:
+        return [self.kept] if self.kept else [self.run_folder(row) for row in rows.to_dict("records")]
+
+    def available(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Those of the runs that are there or will be trained."""
+        return rows[[grid.run_name(row) not in self.absent for row in rows.to_dict("records")]] if self.absent else rows
+
+    def selected(self, entry: Config) -> pd.DataFrame:
+        return grid.selected(self.grid, entry)
+
+    def asked(self, rows: pd.DataFrame) -> dict[str, Any]:
+        if self.kept:  # whatever made them: the places alone say which
+            return {"places": self.available(rows).to_dict("records")}
+        return grid.asked(self.config, rows["dataset"].unique(), rows["arm"].unique())
+
+    def run_request(self, place: Row) -> dict[str, Any]:
+        """What settings.json of a run must say, as far as the configuration and the prepared data decide it."""
+        return self._with_data(grid.request(grid.asked(self.config, [place["dataset"]], [place["arm"]]), place), place)
+
+    def _with_data(self, request: dict[str, Any], place: Row) -> dict[str, Any]:
+        return {**request, "dataset": {**request["dataset"], **self._data_facts(place["dataset"])}}
+
+    def run_lacks(self, place: Row) -> str:
+        """Why the run at a place is not the one that is asked for; nothing where it is."""
+        folder = self.run_folder(place)
+        return lacks([f"{folder}/{name}" for name in FILES], f"{folder}/settings.json", self.run_request(place))
+
+    def described(self, place: Row) -> PlannedRun:
+        """What people are told of a run while it is waited for. Axes where it is as most runs are left out."""
+        dataset, arm = place["dataset"], place["arm"]
+        usual = {**grid.usual(self.config, dataset), **self.config["arms"][arm]}
+        named = ("dataset", "alpha", "arm", "seed")
+        others = [n for n in GRID if n not in named and grid.word(n, usual[n]) != place[n]]
+        words = ["IID" if place["alpha"] == IID else f"alpha {place['alpha']}", self.labels()["arm"][arm]]
+        words += [f"{name.replace('_', ' ')} {place[name]}" for name in others] + [f"seed {place['seed']}"]
+        return PlannedRun(", ".join([self.data_in_words(dataset), *words]), dataset, arm, self._work(place))
+
+    def data_in_words(self, dataset: str) -> str:
+        """What data are, and what they stand for where that is something else."""
+        own, paper = self.labels()["dataset"][dataset], self.stands_for().get(dataset)
+        return own if paper in (None, own) else f"{own} for {paper}"
+
+    def _work(self, place: Row) -> float:
+        """Samples that a run trains on in all, if every client has as many."""
+        request = self.run_request(place)
+        settings, data, images = (
+            request["settings"],
+            request["dataset"]["name"],
+            request["dataset"].get("training_images"),
+        )
+        if images is None:
+            images, _ = sources.counts(data, self.config["sources"].get(data)) or CIFAR_SIZES
+        part = settings["clients_per_round"] / request["partition"]["clients"]
+        return float(settings["rounds"] * settings["epochs"] * images * part)
+
+    # Analyses of clients and models, which train a little themselves.
+
+    def shown(self, analysis: str, axis: str = "dataset") -> list[str]:
+        """The data sets of which tables and figures show such an analysis; or the arms, also those of groups that are
+        off, so that the files of an analysis do not depend on groups."""
+        parts = (self.tables, self.figures) if axis == "dataset" else (self.config["tables"], self.config["figures"])
+        entries = [entry for part in parts for entry in part.values()]
+        wheres = [entry["where"] for entry in entries if SHOWN_ANALYSIS.get(entry["kind"]) == analysis]
+        return sorted({value for where in wheres for value in as_list(where[axis])})
+
+    def analysis_files(self, analysis: str, dataset: str) -> list[str]:
+        return [f"{self.results}/analysis/{analysis}/{dataset}/{name}" for name in CLIENT_FILES[analysis]]
+
+    def analysis_options(self, analysis: str, dataset: str) -> dict[str, Any]:
+        """How it trains: as a run at the defaults; the model whose states are taken apart centrally."""
+        entry, chosen = self.size["datasets"][dataset], grid.training(self.config, dataset)
+        options = {name: entry.get(name) for name in SUBSETS}
+        if analysis == "distributions":
+            images = {"train_images": entry.get("train_images")}
+            return {**images, **{name: chosen[name] for name in PROBED if name in chosen}}
+        if analysis in WITHOUT_PARTITION:
+            return {**self._closed_loop_settings(analysis, dataset), **self._closed_loop_size(analysis, dataset)}
+        left_out = ("checkpoint_every", *(["rounds"] if analysis == "steps" else []))
+        chosen = {name: self.config["defaults"][name] for name in ("lr", "seed")} | chosen
+        return {**options, **{name: value for name, value in chosen.items() if name not in left_out}}
+
+    def _closed_loop_settings(self, analysis: str, dataset: str) -> dict[str, Any]:
+        """Of the first steps of models of several sizes, and of a client at the paper's size."""
+        more = ("epochs", "stem", "flip") if analysis == "microscope" else ()
+        names = ("lr", "batch_size", "seed", "precision", "device", *more)
+        chosen = {**DEFAULTS, **self.config["defaults"], **grid.training(self.config, dataset)}
+        return {name: chosen[name] for name in names}
+
+    def _closed_loop_size(self, analysis: str, dataset: str) -> dict[str, Any]:
+        own = self.size.get("analyses", {}).get(analysis, {})
+        if analysis == "model_size":
+            size = {**MODEL_SIZES, **own}
+            images = self.size["datasets"][dataset].get("train_images")
+            return {"train_images": images, "widths": size["widths"], "steps": size["steps"]}
+        from qlocaladam.models import PAPER_MODELS  # takes seconds to import, which few configurations need
+
+        width = PAPER_MODELS.get(dataset, {}).get("width", DEFAULTS["width"])
+        return {"width": width, **MICROSCOPE, **own}
+
+    def watched_arms(self, analysis: str = "steps") -> dict[str, Any]:
+        size, shown = self.config["defaults"]["block_size"], self.shown(analysis, "arm")
+        return {
+            name: {
+                "arm": entry["arm"],
+                "options": {"block_size": entry.get("block_size", size), **entry.get("options", {})},
+            }
+            for name, entry in self.config["arms"].items()
+            if name in shown
+        }
+
+    def analysis_request(self, analysis: str, dataset: str) -> dict[str, Any]:
+        """What its summary must say."""
+        facts = self._data_facts(dataset)
+        if analysis == "distributions":
+            options = self.analysis_options(analysis, dataset)
+            settings = {name: options.get(name, DEFAULTS[name]) for name in PROBED}
+            known = {f"dataset_{name}": facts[name] for name in ("sha256", "training_images") if name in facts}
+            return {"settings": settings, "dataset": self.data_of(dataset), **known}
+        if analysis in WITHOUT_PARTITION:
+            return self._closed_loop_request(analysis, dataset, facts)
+        asked = grid.asked(self.config, [dataset], []) | {"arms": {"fp32": {"arm": "fp32", "options": {}}}}
+        place = self.watched_place(dataset)
+        request = self._with_data(grid.request(asked, place), place)
+        rounds = {"rounds": ROUNDS_BEFORE + 1} if analysis == "steps" else {}
+        request["settings"] |= {"optimizer": {}, **rounds}
+        return {**request, **({"arms": self.watched_arms()} if analysis == "steps" else {})}
+
+    def _closed_loop_request(self, analysis: str, dataset: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        settings, size = (of(analysis, dataset) for of in (self._closed_loop_settings, self._closed_loop_size))
+        common = {"arithmetic": ARITHMETIC_SINCE, "arms": self.watched_arms(analysis)}
+        known = {name: facts[name] for name in ("sha256",) if name in facts}
+        data = {"name": self.data_of(dataset), **known}
+        if analysis == "model_size":
+            count = {name: facts[name] for name in ("training_images",) if name in facts}
+            sizes = {name: size[name] for name in ("widths", "steps")}
+            return {**common, "settings": settings, "dataset": {**data, **count}, **sizes}
+        settings |= {name: size[name] for name in ("width", "image_size")}
+        return {**common, "settings": settings, "dataset": data, "most_steps": size.get("steps")}
+
+    def analysis_lacks(self, analysis: str, dataset: str) -> str:
+        files = self.analysis_files(analysis, dataset)
+        return lacks(files, files[-1], self.analysis_request(analysis, dataset))
+
+    # Tables, figures and numbers: what each is told, and the files that it is made of.
+
+    def labels(self, scale: str = "") -> dict[str, dict[str, str]]:
+        """At this scale, or at another."""
+        parts = {"dataset": self.config["scales"][scale or self.scale]["datasets"], "arm": self.config["arms"]}
+        return {part: {name: entry["label"] for name, entry in entries.items()} for part, entries in parts.items()}
+
+    def stands_for(self) -> dict[str, str]:
+        """The paper's data sets, in whose place a scale has others."""
+        return {name: entry["label"] for name, entry in self.config["datasets"].items() if "label" in entry}
+
+    def names(self) -> dict[str, Any]:
+        """What things are called at this scale."""
+        kept = ", as kept in paper/reference" if self.kept else ""
+        return {"scale": self.scale + kept, "labels": self.labels(), "stands_for": self.stands_for()}
+
+    def table_rows(self, name: str) -> pd.DataFrame:
+        """The runs of a table; none where it has no experiments."""
+        entry = self.tables[name]
+        return self.selected(entry) if "experiments" in entry else self.runs[:0]
+
+    def panel_rows(self, name: str) -> list[pd.DataFrame]:
+        return [self.selected(panel) for panel in self.figures[name].get("panels", [])]
+
+    def table_spec(self, name: str) -> dict[str, Any]:
+        return {**self.tables[name], "name": name, **self.names(), **self._asked(self.table_rows(name))}
+
+    def figure_spec(self, name: str) -> dict[str, Any]:
+        rows = self._figure_rows(name)
+        return {**self.figures[name], "name": name, **self.names(), **self._asked(rows)}
+
+    def _figure_rows(self, name: str) -> pd.DataFrame:
+        return pd.concat([self.runs[:0], *self.panel_rows(name)])
+
+    def _asked(self, rows: pd.DataFrame) -> dict[str, Any]:
+        """What is asked of the runs, and where some are absent, which there would be."""
+        gaps = {"places": rows.to_dict("records")} if len(self.available(rows)) < len(rows) else {}
+        return {"asked": self.asked(rows), **gaps} if len(rows) else {}
+
+    def page_spec(self, table: str) -> dict[str, Any]:
+        return {**self.tables[table], "name": table, **self.names(), "made": self.made("table", table)}
+
+    def made(self, rule: str, name: str) -> dict[str, Any]:
+        """What a table or a figure comes from: the rule, its code, the runs and the files that it reads."""
+        of_rule = {"table": (self.table_files, self.table_rows), "figure": (self.figure_files, self._figure_rows)}
+        files, rows = of_rule[rule]
+        return {
+            "rule": rule,
+            "rulefile": project_file(f"workflow/rules/{rule}s.smk"),
+            "code": project_file(f"src/qlocaladam/results/{rule}s.py"),
+            "runs": self.folders(self.available(rows(name))) if len(rows(name)) else [],
+            "files": list(files(name).values()),
+        }
+
+    def results_spec(self) -> dict[str, Any]:
+        return {**self.names(), "tables": self.tables, "figures": self.figures, "results": self.results}
+
+    def reproducibility_spec(self) -> dict[str, Any]:
+        paths = {"template": "workflow/report/reproducibility.md", "registered": "paper/registered.yaml"}
+        return {
+            **{name: project_file(path) for name, path in paths.items()},
+            "results": self.results,
+            "scale": self.scale,
+            "labels": self.labels(),
+            "answers": "".join(self.asking[:1]),
+        }
+
+    def sized_arms(self) -> dict[str, Any]:
+        """What the memory of an arm depends on, and nothing else of it."""
+        keys = ("arm", "options", "block_size")
+        return {name: {key: arm[key] for key in keys if key in arm} for name, arm in self.config["arms"].items()}
+
+    def sized_places(self) -> list[tuple[str, str, int]]:
+        """Data set, arm and block size of all experiments, whatever groups are on."""
+        places = grid.expand({**self.config, **dict.fromkeys(grid.GROUPS, True)})
+        names = places[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)
+        return sorted((dataset, arm, int(size)) for dataset, arm, size in names)
+
+    def numbers_spec(self) -> dict[str, Any]:
+        return {**self.names(), "defaults": self.config["defaults"], "asked": self.asked(self.runs)}
+
+    def significance_file(self, table: str) -> str:
+        return f"{self.results}/analysis/significance/{table}/significance.csv"
+
+    def contrasts_file(self, table: str, name: str = "contrasts") -> str:
+        return f"{self.results}/analysis/contrasts/{table}/{name}.csv"
+
+    def answers_file(self, table: str) -> str:
+        return f"{self.results}/analysis/registered/{table}/answers.csv"
+
+    def table_files(self, name: str) -> dict[str, str]:
+        """What a table is made of besides runs, by the names it has for them."""
+        entry = self.tables[name]
+        files = {file: f"{EXACT}/{file}.csv" for file in TABLE_FILES.get(entry["kind"], ())}
+        if entry["kind"] == "released":
+            files["released"] = project_file(RELEASED.as_posix())
+        if entry["kind"] == "multiseed":
+            files["multiseed"] = self.significance_file(name)
+        if entry["kind"] == "contrasts":
+            files["contrasts"] = self.contrasts_file(name)
+        if entry["kind"] == "registered":
+            files["answers"] = self.answers_file(name)
+        if entry["kind"] in ("steps", "variance", "model_size", "microscope"):
+            files |= self._watched_files(entry, **{entry["kind"]: f"{entry['kind']}.csv", "summary": "summary.json"})
+        return files
+
+    def figure_files(self, name: str) -> dict[str, str]:
+        entry = self.figures[name]
+        kind = entry["kind"]
+        if kind == "contrasts":
+            return {file: self.contrasts_file(entry["table"], file) for file in ("contrasts", "differences")}
+        if kind == "registered":
+            return {"answers": self.answers_file(entry["table"])}
+        if kind == "steps":
+            return self._watched_files(entry, decades="steps_by_decade.csv")
+        if kind == "step_layers":
+            return self._watched_files(entry, steps="steps.csv")
+        if kind == "variance":
+            return self._watched_files(entry, variance="variance.csv", summary="summary.json")
+        if kind == "model_size":
+            return self._watched_files(entry, model_size="model_size.csv", summary="summary.json")
+        if kind == "microscope":
+            return self._watched_files(entry, by_step="microscope_by_step.csv")
+        if kind == "distributions":
+            folder = f"{self.results}/analysis/distributions/{entry['where']['dataset']}"
+            return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
+        exact = {"precision": "precision", "heatmap": "clients", "client_memory": "client_memory"}
+        return {exact[kind]: f"{EXACT}/{exact[kind]}.csv"} if kind in exact else {}
+
+    def _watched_files(self, entry: Config, **names: str) -> dict[str, str]:
+        """Of each data set, the files of an analysis that a table or figure reads."""
+        return {
+            f"{name}.{dataset}": f"{self.results}/analysis/{SHOWN_ANALYSIS[entry['kind']]}/{dataset}/{file}"
+            for dataset in as_list(entry["where"]["dataset"])
+            for name, file in names.items()
+        }
+
+    def number_files(self) -> dict[str, str]:
+        exact = {Path(file).stem: f"{EXACT}/{file}" for files in EXACT_FILES.values() for file in files}
+        del exact["precision"]
+        tests = {f"significance.{name}": self.significance_file(name) for name in self.tested}
+        tests |= {f"contrasts.{name}": self.contrasts_file(name) for name in self.compared}
+        tests |= {f"registered.{name}": self.answers_file(name) for name in self.asking}
+        probes = {
+            f"{analysis}.{dataset}": f"{self.results}/analysis/{analysis}/{dataset}/{file}"
+            for analysis, file in PROBES.items()
+            for dataset in self.shown(analysis)
+        }
+        return {**exact, **tests, **probes}
+
+
+def kept_names(path: str) -> list[str]:
+    """Of the runs of a reference."""
+    if not Path(path).exists():
+        found = ", ".join(
+            sorted(folder.parent.name for folder in Path(project_file("paper/reference")).glob("*/runs.csv"))
+        )
+        raise ValueError(
+            f"reference is True, and {path} is not there; accepted: a scale that has one: {found or 'none'}"
+        )
+    return [str(name) for name in pd.read_csv(path, dtype=str)["run"]]
+
+
+def lacks(files: Iterable[str], record: str, request: Config) -> str:
+    """Why results are not those that are asked for; nothing where they are.
+
+    Whether their files are sound is for who reads them to find out: what was edited is refused, not trained again.
+    """
+    if not all(Path(file).exists() for file in files):
+        return "not there"
+    try:
+        return ", ".join(differences(read_json(Path(record)), request))
+    except ValueError:
+        return ""

@@ -1,0 +1,329 @@
+"""Claims about runs: with no difference at most 5 % are decided wrongly, and real differences are found.
+
+Also where arms scatter unlike each other, collapse now and then, lack seeds or have accuracies in coarse steps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from qlocaladam.analysis.contrasts import Contrast
+from qlocaladam.ledger import claims, verdicts
+from qlocaladam.ledger.verdicts import Residual, Sample
+
+SIMULATIONS = 600
+ARMS = 6
+"""Whose runs say together how far runs scatter."""
+MOST = stats.binom.isf(1e-3, SIMULATIONS, 0.05) / SIMULATIONS
+"""A judge that errs in 5 % of the cases is above this once in a thousand."""
+
+
+def simulated(rng: np.random.Generator, seeds: int, shifts: list[float], deviation: float = 1.0):
+    """Samples of arms whose true accuracies are 50 and these shifts, and the residual of their setting."""
+    blocks = rng.normal(0, 2, seeds)
+    noise = rng.normal(0, deviation, (ARMS, seeds))
+    values = 50 + blocks + noise + np.array([*shifts, *[0.0] * (ARMS - len(shifts))])[:, None]
+    samples = [Sample(dict(enumerate(row)), "d/0.1", False) for row in values[: len(shifts)]]
+    return samples, {"d/0.1": residual_of(values)}
+
+
+def residual_of(values: np.ndarray) -> Residual | None:
+    """Of arms by seeds, as `qlocaladam.analysis.contrasts.residual` has it: none where nothing scatters."""
+    arms, seeds = values.shape
+    centred = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    freedom = (arms - 1) * (seeds - 1)
+    variance = float((centred**2).sum() / freedom)
+    return Residual(variance, freedom) if variance > 1e-18 else None
+
+
+def decided(
+    how: str, seeds: int, shifts: list[float], paired: bool = False, **options: float
+) -> dict[bool | None, float]:
+    """The share of simulations that come to each verdict."""
+    rng = np.random.default_rng([seeds, len(shifts), len(how)])
+    counts: dict[bool | None, int] = {True: 0, False: 0, None: 0}
+    for _ in range(SIMULATIONS):
+        samples, residuals = simulated(rng, seeds, shifts)
+        counts[verdicts.judge(how, samples, {} if paired else residuals, options).holds] += 1
+    return {verdict: count / SIMULATIONS for verdict, count in counts.items()}
+
+
+@pytest.fixture(autouse=True)
+def without_words(monkeypatch):
+    """What a verdict is said with takes most of its time."""
+    monkeypatch.setattr(verdicts, "_words", lambda found, needed: "")
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("others", [1, 3])
+def test_without_a_difference_at_most_one_in_twenty_is_decided(seeds, paired, others):
+    found = decided("greater", seeds, [0.0] * (1 + others), paired)
+    assert found[True] + found[False] <= MOST
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("how", ["not_less", "monotone", "equivalent"])
+def test_without_a_difference_at_most_one_in_twenty_is_denied(seeds, how):
+    assert decided(how, seeds, [0.0, 0.0])[False] <= MOST
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize(("how", "shift"), [("not_less", -2.5), ("equivalent", -2.5), ("equivalent", 2.5)])
+def test_on_the_margin_at_most_one_in_twenty_is_within(seeds, how, shift):
+    assert decided(how, seeds, [shift, 0.0])[True] <= MOST
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_what_is_as_far_apart_as_the_bound_is_decided_wrongly_in_one_of_twenty(seeds):
+    found = decided("close", seeds, [0.8, 0.0], bound=0.8)
+    assert found[True] + found[False] <= MOST
+
+
+@pytest.mark.parametrize(
+    ("how", "shifts", "verdict"),
+    [
+        ("greater", [4.0, 0.0, 0.0], True),
+        ("greater", [-4.0, 0.0, 0.0], False),
+        ("not_less", [-5.0, 0.0], False),
+        ("not_less", [1.0, 0.0], True),
+        ("monotone", [0.0, 2.0, 4.0], True),
+        ("monotone", [0.0, 2.0, -4.0], False),
+        ("equivalent", [6.0, 0.0], False),
+    ],
+)
+def test_real_differences_are_found(how, shifts, verdict):
+    assert decided(how, 5, shifts)[verdict] > 0.8
+    assert decided(how, 5, shifts)[not verdict] < 0.001
+
+
+def test_equivalence_is_found_with_ten_seeds():
+    assert decided("equivalent", 10, [0.0, 0.0])[True] > 0.8
+
+
+@pytest.mark.parametrize("how", ["greater", "not_less", "monotone", "equivalent"])
+def test_one_seed_decides_nothing(how):
+    one = [Sample({42: value}, "d/0.1", False) for value in (10.0, 90.0)]
+    assert verdicts.judge(how, one, {"d/0.1": Residual(1.0, 9)}, {}) == (None, "one seed: nothing decides")
+
+
+# What is inside the margin, but not 0: neither verdict may be wrong there.
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("how", ["not_less", "monotone", "equivalent"])
+def test_what_is_true_within_its_margin_is_not_denied(seeds, how):
+    shifts = [0.0, -1.25] if how == "monotone" else [-1.25, 0.0]
+    assert decided(how, seeds, shifts)[False] <= MOST
+
+
+# Runs that are not as the model has them.
+
+
+def judged(how, draw, samples=2, lost=False, pooled=True, **options):
+    """The share of verdicts on samples of `draw`, arms by seeds; all arms say how far runs scatter."""
+    rng = np.random.default_rng(11)
+    counts = {True: 0, False: 0, None: 0}
+    for _ in range(SIMULATIONS):
+        values = draw(rng)
+        residuals = {"d/0.1": residual_of(values)} if pooled else {}
+        taken = [Sample(dict(enumerate(row)), "d/0.1", lost) for row in values[:samples]]
+        counts[verdicts.judge(how, taken, residuals, options).holds] += 1
+    return {verdict: count / SIMULATIONS for verdict, count in counts.items()}
+
+
+def wild(seeds, scales=(), shifts=(), answers=(), tails=False):
+    """Ten arms by so many seeds: how many times as much as the others the first scatter, and answer to a seed."""
+
+    def draw(rng):
+        first = [
+            np.array([*given, *[usual] * (10 - len(given))])[:, None]
+            for given, usual in ((scales, 1.0), (shifts, 0.0), (answers, 1.0))
+        ]
+        noise = rng.standard_t(5, (10, seeds)) * math.sqrt(3 / 5) if tails else rng.normal(0, 1, (10, seeds))
+        return 50 + first[1] + first[2] * rng.normal(0, 2, seeds) + first[0] * noise
+
+    return draw
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize(
+    "runs",
+    [
+        {"scales": [3.0]},
+        {"scales": [1.0, 3.0]},
+        {"scales": [10.0]},
+        {"tails": True},
+        {"answers": [2.0, 0.0]},
+    ],
+    ids=["first", "second", "far more", "tails", "seeds"],
+)
+def test_however_arms_scatter_at_most_one_in_twenty_is_decided_wrongly(seeds, runs):
+    """The pooled variance alone would decide a quarter of the first without a difference, and half of the third."""
+    found = judged("greater", wild(seeds, **runs))
+    assert found[True] + found[False] <= MOST
+    found = judged("not_less", wild(seeds, shifts=[-2.5], **runs))
+    assert found[True] + found[False] <= MOST
+
+
+@pytest.mark.parametrize(("seeds", "least"), [(3, 0.5), (5, 0.75), (10, 0.9)])
+def test_four_standard_errors_are_mostly_found(seeds, least):
+    shift = 4 * math.sqrt(2 / seeds)
+    assert judged("greater", wild(seeds, shifts=[shift]))[True] > least
+    assert judged("greater", wild(seeds, shifts=[-shift]))[False] > least
+
+
+def test_as_many_seeds_as_are_said_to_be_needed_decide_four_of_five():
+    known = Contrast(1.5, 1.0, 10, 5, "pooled")
+    seeds = verdicts.Compared(known, margin=2.5, deviation=math.sqrt(2)).seeds_beyond(0)
+    assert seeds == 10
+    assert decided("greater", seeds, [1.5, 0.0])[True] == pytest.approx(0.8, abs=0.05)
+
+
+# How far a claim's runs are apart, on one data set against another.
+
+
+def apart(seeds, ours, theirs, count=400):
+    """Verdicts on three arms of one setting, this far apart, against three of another."""
+    rng, counts = np.random.default_rng([seeds, 3]), {True: 0, False: 0, None: 0}
+    for _ in range(count):
+        (first, one), (second, other) = (simulated(rng, seeds, [shift, 0.0, 0.0]) for shift in (ours, theirs))
+        second = [sample._replace(setting="e/0.1") for sample in second]
+        found = verdicts.judge("steadier", [*first, *second], {**one, "e/0.1": other["d/0.1"]}, {})
+        counts[found.holds] += 1
+    return {verdict: number / count for verdict, number in counts.items()}
+
+
+@pytest.mark.parametrize("seeds", [3, 10])
+@pytest.mark.parametrize("shift", [0.0, 4.0])
+def test_what_is_as_far_apart_on_both_data_sets_is_rarely_called_steadier(seeds, shift):
+    found = apart(seeds, shift, shift)
+    assert found[True] + found[False] <= 0.05, "the bounds are wide: it is next to never"
+
+
+def test_what_is_steadier_is_found():
+    assert apart(10, 0.0, 5.0, 200)[True] > 0.8
+    assert apart(10, 5.0, 0.0, 200)[False] > 0.8
+    assert apart(2, 0.0, 500.0, 1)[None] == 0, "two seeds are enough for what is far apart"
+    one = [Sample({42: value}, "d/0.1", False) for value in (50.0, 50.0, 50.0, 50.0, 90.0, 10.0)]
+    assert verdicts.judge("steadier", one, {}, {}) == (None, "one seed: nothing decides")
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_runs_that_collapse_by_chance_decide_nothing(seeds):
+    """Each run of both arms collapses with a probability of a half."""
+
+    def draw(rng):
+        return np.where(rng.random((2, seeds)) < 0.5, 10.0, 60.0) + rng.normal(0, 1, (2, seeds))
+
+    found = judged("greater", draw, lost=True, pooled=False)
+    assert found[True] + found[False] <= MOST
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_equal_differences_are_no_certainty(seeds, pooled):
+    """Of 360 test images each is 0.28 points: two of two differences are often the same."""
+    step = 100 / 360
+    found = judged("greater", lambda rng: step * np.round(rng.normal(180, 1, (3, seeds))), pooled=pooled)
+    assert found[True] + found[False] <= MOST
+
+
+def test_without_any_scatter_nothing_is_decided():
+    same = [Sample({1: 50.0, 2: 51.0, 3: 52.0}, "d/0.1", False), Sample({1: 49.0, 2: 50.0, 3: 51.0}, "d/0.1", False)]
+    for how in ("greater", "not_less", "equivalent"):
+        said = "the difference is the same for every seed: nothing to test"
+        assert verdicts.judge(how, same, {}, {}) == (None, said)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize(("share", "wrong"), [(0.25, True), (0.75, False)])
+def test_what_happens_with_a_quarter_of_the_seeds_is_rarely_taken_for_the_rule(seeds, share, wrong):
+    def draw(rng):
+        return np.where(rng.random((1, seeds)) < share, 10.0, 60.0) + rng.normal(0, 1, (1, seeds))
+
+    assert judged("collapsed", draw, 1, lost=True, pooled=False, chance=10.0)[wrong] <= MOST / 2
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("how", ["collapsed", "not_collapsed"])
+def test_an_arm_at_twice_the_accuracy_of_guessing_is_rarely_called_either(seeds, how):
+    found = judged(how, lambda rng: rng.normal(20, 2, (1, seeds)), 1, lost=True, pooled=False, chance=10.0)
+    assert found[True] + found[False] <= MOST
+
+
+def test_seeds_that_do_not_count_are_named_and_many_are_counted():
+    first = Sample({1: 50.0, 2: 52.0, 3: 51.0, 7: 1.0}, "d/0.1", False, frozenset({4}))
+    second = Sample({1: 49.0, 2: 50.0, 3: 51.5, 4: 50.0}, "d/0.1", False)
+    words = verdicts.judge("greater", [first, second], {}, {}).words
+    assert words == "; left out: seed 4 that have no such number; left out: seed 7 that not all arms have"
+    more = first._replace(values={**first.values, 8: 1.0, 9: 1.0, 10: 1.0})
+    assert "left out: 4 seeds that not all arms have" in verdicts.judge("greater", [more, second], {}, {}).words
+    assert "left out" not in verdicts.judge("greater", [second, second], {}, {}).words
+
+
+@pytest.mark.parametrize(
+    ("values", "holds"),
+    [
+        ((9.0, 8.0, 10.0), True),
+        ((10.0, 10.0, 10.0), True),
+        ((10.0, 10.0), None),
+        ((9.0, 50.0, 8.0), None),
+        ((60.0, 50.0, 55.0), False),
+    ],
+)
+def test_collapse_is_a_matter_of_all_seeds(values, holds):
+    samples = [Sample(dict(enumerate(values)), "d/0.1", True)]
+    assert verdicts.judge("collapsed", samples, {}, {"chance": 10.0}).holds is holds
+    denied = None if holds is None else not holds
+    assert verdicts.judge("not_collapsed", samples, {}, {"chance": 10.0}).holds is denied
+    assert verdicts.judge("collapsed", [Sample({1: 9.0}, "d/0.1", True)], {}, {"chance": 10.0}).holds is None
+
+
+def test_an_arm_that_collapsed_has_a_variance_of_its_own():
+    sound, lost = (Sample({1: 50.0, 2: 52.0, 3: 51.0}, "d/0.1", collapsed) for collapsed in (False, True))
+    other = Sample({1: 49.0, 2: 50.0, 3: 51.5}, "d/0.1", False)
+    residuals = {"d/0.1": Residual(9.0, 20)}
+    close = verdicts.compare(sound, other, residuals)
+    assert (close.test.freedom, close.test.variance, close.margin) == (20, "pooled", pytest.approx(0.05 * 150.5 / 3))
+    paired = verdicts.compare(lost, other, residuals).test
+    assert (paired.freedom, paired.p) == (2, pytest.approx(stats.ttest_rel([50, 52, 51], [49, 50, 51.5]).pvalue))
+
+
+def test_the_less_sure_of_both_tests_decides():
+    """At the level that it was chosen for; at a less strict one at least the paired one agrees."""
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        (first, second), residuals = simulated(rng, 4, [1.0, 0.0])
+        gaps = [first.values[seed] - second.values[seed] for seed in range(4)]
+        variance, freedom = residuals["d/0.1"]
+        pooled = stats.t.sf(np.mean(gaps) / math.sqrt(2 * variance / 4), freedom)
+        alone = stats.ttest_1samp(gaps, 0, alternative="greater").pvalue
+        for level in (0.025, 0.0125):
+            chosen = verdicts.compare(first, second, residuals, level).test.above(0)
+            assert (chosen < level) == (max(alone, pooled) < level)
+            assert alone < 0.025 or not chosen < 0.025
+
+
+def test_the_ledger_itself_errs_in_at_most_one_of_twenty():
+    """Through numbers.json and the judge of the whole ledger, with no difference between any two arms."""
+    rng = np.random.default_rng(7)
+    entry = {"id": "a", "where": "w", "printed": "--", "unit": "words", "kind": "claim", "says": "above"}
+    entry["test"] = {"how": "greater", "of": ["best/d/0.1/q-localadam", "best/d/0.1/fp32"]}
+    wrong = 0
+    for _ in range(SIMULATIONS):
+        samples, residuals = simulated(rng, 3, [0.0, 0.0])
+        numbers = {"setting/seed": 0, "setting/d/chance": 10.0}
+        for arm, sample in zip(("q-localadam", "fp32"), samples, strict=True):
+            for seed, value in sample.values.items():
+                name = f"d/0.1/{arm}" + (f"/seed={seed}" if seed else "")
+                numbers |= {f"best/{name}": value, f"final/{name}": value}
+        numbers |= {f"residual/best/d/0.1/{part}": value for part, value in residuals["d/0.1"]._asdict().items()}
+        made = {name: {"value": value, "file": "f", "measured_on": ""} for name, value in numbers.items()}
+        (verdict,) = claims.judge([entry], made, "quick")["verdict"]
+        wrong += verdict != claims.UNDECIDED
+    assert wrong / SIMULATIONS <= MOST

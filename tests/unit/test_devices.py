@@ -1,0 +1,202 @@
+"""What can be known of training on a GPU without one: operations, launches, compilation, and who waits for whom."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from backends import requires_triton
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from qlocaladam import ARMS, QLocalAdam, optim
+from qlocaladam.federated import client
+from qlocaladam.federated.batches import ImageSet, Normalisation
+from qlocaladam.federated.client import LocalTraining, train_client
+from qlocaladam.kernels import reference
+from qlocaladam.optim import _gradients, _rule
+
+
+def stepped(shapes, gradients, steps, **options):
+    """Everything that an optimizer has changed, as bytes."""
+    rng = torch.Generator().manual_seed(0)
+    dtype = options.pop("dtype", torch.float32)
+    params = [torch.randn(shape, generator=rng).to(dtype).requires_grad_() for shape in shapes]
+    optimizer = QLocalAdam(params, backend="reference", **options)
+    for _, grads in zip(range(steps), gradients, strict=False):
+        for param, grad in zip(params, grads, strict=True):
+            param.grad = grad.to(dtype)
+        optimizer.step()
+    tensors = [*params, *(v for p in params for v in optimizer.state[p].values() if isinstance(v, torch.Tensor))]
+    return [t.detach().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors if t.numel()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@pytest.mark.parametrize("arm", ARMS)
+def test_small_tensors_are_updated_together_to_the_same_bits(
+    arm, rounding, dtype, resnet_shapes, gradients, monkeypatch
+):
+    """Lone blocks of any length, values of one and many, zeros of both signs."""
+    shapes = [*resnet_shapes[::3], (), (0,), (1,), (2,), (33,), (40,), (63,), (65,), (130,)]
+    options = {**ARMS[arm], "rounding": rounding, "weight_rounding": rounding, "dtype": dtype}
+
+    def draws():
+        rng = torch.Generator().manual_seed(1)
+        while True:
+            grads = [torch.randn(s, generator=rng) * 10 ** (8 * torch.rand(s, generator=rng) - 8) for s in shapes]
+            for grad in grads:
+                grad.view(-1)[::7], grad.view(-1)[3::11] = 0.0, -0.0
+            yield grads
+
+    together = stepped(shapes, draws(), 2, **options)
+    monkeypatch.setattr(reference, "SMALL", 0)
+    assert together == stepped(shapes, draws(), 2, **options)
+
+
+class Operations(TorchDispatchMode):
+    """Names of the operations, and the devices that tensors were copied between."""
+
+    def __init__(self):
+        super().__init__()
+        self.names, self.waits = [], []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = function.overloadpacket.__name__
+        self.names.append(name)
+        if name in ("_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique"):
+            self.waits.append(name)
+            return 1.0
+        if name in ("_to_copy", "copy_"):
+            tensors = [value for value in args if isinstance(value, torch.Tensor)]
+            places = {t.device.type for t in tensors} | {torch.device(kwargs.get("device") or tensors[0].device).type}
+            if len(places) > 1 and not kwargs.get("non_blocking"):
+                self.waits.append(name)
+        return function(*args, **kwargs)
+
+
+@pytest.mark.parametrize("arm", ["q-localadam", "normalised-4bit"])
+def test_small_tensors_need_a_fraction_of_the_operations(arm, resnet_shapes, gradients, monkeypatch):
+    counts = []
+    for small in (reference.SMALL, 0):
+        monkeypatch.setattr(reference, "SMALL", small)
+        with Operations() as operations:
+            stepped(resnet_shapes, gradients(0), 1, **ARMS[arm])
+        counts.append(len(operations.names))
+    assert counts[0] < counts[1] / 3, "those that make the tensors among them"
+
+
+def of_the_reference(arm, shapes, dtype, compiler):
+    """A second step, with and without `torch.compile(fullgraph=True)`: parameters and what is stored for them."""
+    rng = torch.Generator().manual_seed(0)
+    values = [torch.randn(shape, generator=rng).to(dtype) for shape in shapes]
+    results = []
+    for compiled in (False, True):
+        params = [value.clone().requires_grad_() for value in values]
+        for param, value in zip(params, values, strict=True):
+            param.grad = value.flip(0)
+        optimizer = QLocalAdam(params, backend="reference", weight_rounding="stochastic", **ARMS[arm])
+        optimizer.step()
+        group = optimizer.param_groups[0]
+        rules = dict.fromkeys((False, True), _rule(group))
+        batches = optimizer._work(group, _gradients(group), 0, rules)
+        work = [one for batch in batches.values() for _, _, one in batch]
+        update = torch.compile(reference.update, fullgraph=True, backend=compiler) if compiled else reference.update
+        with torch.no_grad():
+            update(work, rules[True])
+        results.append([*params, *(v for p in params for v in optimizer.state[p].values() if torch.is_tensor(v))])
+    torch._dynamo.reset()
+    return zip(*results, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "arm", "shapes", "dtype"),
+    [
+        ("aot_eager", "normalised-4bit", [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
+        ("aot_eager", "dynamic-8bit", [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
+        ("inductor", "momentum-only", [(72,)], torch.float32),
+    ],
+)
+def test_the_reference_compiles_as_one_graph(compiler, arm, shapes, dtype):
+    """And computes the same to float32 rounding: through functionalization, and the simplest arm in machine code, with
+    a short last block, whose padding Inductor would compute of states that it has overwritten."""
+    for eager, compiled in of_the_reference(arm, shapes, dtype, compiler):
+        if eager.dtype == torch.float32:
+            assert torch.allclose(eager, compiled, rtol=1e-6, atol=0)
+        else:
+            assert torch.equal(eager, compiled)
+
+
+@pytest.fixture
+def waits_of_a_client(monkeypatch):
+    """What waits for the GPU while a client trains. The device `meta`, which computes nothing, stands for it."""
+    monkeypatch.setattr(torch, "autocast", lambda *args, **options: nullcontext())  # which is not for `meta`
+    monkeypatch.setattr(client, "is_finite", lambda model: True)
+
+    def waits(epochs, images):
+        how = LocalTraining({**ARMS["q-localadam"]}, epochs, 4, True, False, 0)
+        pixels, labels = np.zeros((images, 8, 8, 3), np.uint8), np.zeros(images, np.int64)
+        data = ImageSet(pixels, labels, Normalisation((0.0,) * 3, (1.0,) * 3), 32, torch.device("meta"))
+        data.images = data.images.to("meta")
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(3600, 10)).to("meta")
+        with Operations() as operations:
+            train_client(model, data, torch.arange(images), how, 1, 0)
+        return operations.waits
+
+    return waits
+
+
+def test_no_step_of_a_client_waits_for_the_gpu(waits_of_a_client):
+    """Only the order and the flips of an epoch are copied to it, and a client's loss is fetched from it once."""
+    assert waits_of_a_client(1, 8) == ["_to_copy", "_to_copy", "_local_scalar_dense"]
+    assert waits_of_a_client(1, 24) == ["_to_copy", "_to_copy", "_local_scalar_dense"]
+    assert waits_of_a_client(2, 8) == 4 * ["_to_copy"] + ["_local_scalar_dense"]
+
+
+@requires_triton
+@pytest.mark.parametrize("size", [2, 37, 96, 512])
+def test_blocks_that_the_triton_kernel_does_not_take_are_refused_by_name(size):
+    wrong = rf"backend 'triton' takes blocks of 32, 64, 128, 256, got block_size={size}; use 'auto'"
+    with pytest.raises(ValueError, match=wrong):
+        QLocalAdam([torch.zeros(3)], backend="triton", block_size=size)
+
+
+def test_without_triton_its_backend_is_refused(monkeypatch):
+    monkeypatch.setattr(optim, "_triton", lambda: None)
+    with pytest.raises(RuntimeError, match="backend 'triton' needs Triton: pip install"):
+        QLocalAdam([torch.zeros(3)], backend="triton")
+
+
+@requires_triton
+@pytest.mark.parametrize("installed", [True, False])
+def test_on_a_gpu_a_fall_back_to_the_reference_is_said(installed, monkeypatch):
+    """Of parameters on a GPU that is only pretended."""
+    if not installed:
+        monkeypatch.setattr(optim, "_triton", lambda: None)
+    said = "runs on the CPU when interpreted" if installed else "needs Triton"
+    with FakeTensorMode(), pytest.warns(UserWarning, match=f"on a GPU by its reference: the Triton kernel {said}"):
+        QLocalAdam([torch.zeros(3, device="cuda")])
+
+
+@requires_triton
+def test_a_step_of_the_triton_kernel_is_one_launch(monkeypatch, resnet_shapes):
+    """Of all tensors of a group that have one type and step."""
+    from qlocaladam.kernels import triton as kernel
+
+    grids, interpreted = [], kernel.step_kernel
+
+    class Launches:
+        def __getitem__(self, grid):
+            grids.append(grid)
+            return interpreted[grid]
+
+    monkeypatch.setattr(kernel, "step_kernel", Launches())
+    params = [torch.zeros(shape).requires_grad_() for shape in resnet_shapes]
+    for param in params:
+        param.grad = torch.ones_like(param)
+    optimizer = QLocalAdam(params, backend="triton")
+    for step in range(1, 3):
+        optimizer.step()
+        assert len(grids) == step

@@ -1,0 +1,96 @@
+"""Memory to the last digit: the paper's figures in the paper's layout, and fewer bytes in ours."""
+
+import pytest
+import torch
+from published_memory import PUBLISHED
+
+from qlocaladam import ARMS, QLocalAdam, optimizer_bytes, state_codecs
+from qlocaladam.memory import state_bytes
+from qlocaladam.models import PAPER_MODELS, ResNet18
+
+# Tables main, c10-het, c100-het, component_ablation and blocksize_ablation, in MB of 10^6 bytes.
+
+
+@pytest.fixture(scope="module")
+def paper_sizes():
+    with torch.device("meta"):
+        return {name: [p.numel() for p in ResNet18(**shape).parameters()] for name, shape in PAPER_MODELS.items()}
+
+
+def codecs(arm, block_size=64):
+    options = ARMS[arm]
+    bits = options.get("bits", 8)
+    return state_codecs(options["momentum"], options["variance"], block_size, "nearest", 1e-8, bits)
+
+
+@pytest.mark.parametrize(("dataset", "arm", "block_size"), PUBLISHED)
+def test_published_figures(paper_sizes, dataset, arm, block_size):
+    total = optimizer_bytes(paper_sizes[dataset], *codecs(arm, block_size), "published")
+    assert f"{total / 1e6:.2f}" == PUBLISHED[dataset, arm, block_size]
+
+
+@pytest.mark.parametrize(("dataset", "megabytes"), [("cifar10", "14.16"), ("cifar100", "25.26")])
+def test_held_is_less_than_published(paper_sizes, dataset, megabytes):
+    sizes = paper_sizes[dataset]
+    held = optimizer_bytes(sizes, *codecs("q-localadam"))
+    assert f"{held / 1e6:.2f}" == megabytes
+    assert f"{8 * sum(sizes) / held:.3f}" == "3.556"
+    assert held < optimizer_bytes(sizes, *codecs("q-localadam"), "published")
+
+
+def test_published_scaling_table():
+    """Table scaling: what it calls MB is MiB, and its blocks have 8 bytes of metadata."""
+    rows = {10**7: ("76.3", "21.5"), 10**8: ("762.9", "214.6"), 10**9: ("7629", "2146"), 10**10: ("76294", "21458")}
+    for parameters, printed in rows.items():
+        digits = 1 if parameters < 10**9 else 0
+        sizes = [parameters * 8 / 2**20, optimizer_bytes([parameters], *codecs("q-localadam")) / 2**20]
+        assert tuple(f"{size:.{digits}f}" for size in sizes) == printed
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_report_counts_what_is_there(arm):
+    model = ResNet18(classes=10, width=4)
+    optimizer = QLocalAdam(model.named_parameters(), **ARMS[arm])
+    assert optimizer.memory_report().total == 0
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    report = optimizer.memory_report()
+    tensors = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+    assert report.total == sum(t.untyped_storage().nbytes() for t in tensors)
+    sizes = [p.numel() for p in model.parameters()]
+    block = ARMS[arm].get("block_size", 64)
+    assert report.total == optimizer_bytes(sizes, *codecs(arm, block))
+    assert optimizer.memory_report("published").total == optimizer_bytes(sizes, *codecs(arm, block), "published")
+    assert report.fp32_total == 8 * sum(sizes)
+    assert [row.tensor for row in report.rows[::2]] == [name for name, _ in model.named_parameters()]
+    assert {row.state for row in report.rows} == {"momentum", "variance"}
+    assert "layer1.0.conv1.weight" in str(report)
+    assert "times less than FP32" in str(report)
+
+
+@pytest.mark.parametrize("dataset", PAPER_MODELS)
+def test_normalised_states_of_4_bits_take_6_point_7_times_less(dataset):
+    """1.1875 bytes a parameter, and a few bytes for last blocks that are not full."""
+    shape = PAPER_MODELS[dataset]
+    with torch.device("meta"):
+        sizes = [p.numel() for p in ResNet18(shape["classes"], shape["width"]).parameters()]
+    held = optimizer_bytes(sizes, *codecs("normalised-4bit", 64))
+    assert 1.1875 * sum(sizes) <= held <= 1.1875 * sum(sizes) + 18 * len(sizes)
+    assert round(8 * sum(sizes) / held, 2) == 6.74
+
+
+def test_unnamed_parameters_are_numbered_across_groups():
+    params = [torch.zeros(3, requires_grad=True) for _ in range(3)]
+    optimizer = QLocalAdam([{"params": params[:2]}, {"params": params[2:]}])
+    for p in params:
+        p.grad = torch.ones(3)
+    optimizer.step()
+    assert [row.tensor for row in optimizer.memory_report().rows[::2]] == ["param0", "param1", "param2"]
+
+
+def test_unknown_layout_is_refused():
+    with pytest.raises(ValueError, match="layout must be one of held, published, got 'packed'"):
+        state_bytes(3, None, "packed")
+    with pytest.raises(ValueError, match="layout must be one of held, published, got 'packed'"):
+        QLocalAdam([torch.zeros(1)]).memory_report("packed")

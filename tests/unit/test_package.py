@@ -1,0 +1,62 @@
+"""What a stranger meets first: the import, the version, the command line."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import qlocaladam
+from qlocaladam.cli import main
+
+
+def test_version_is_that_of_the_distribution():
+    assert qlocaladam.__version__ == version("qlocaladam")
+
+
+def test_import_brings_no_plotting_and_no_models():
+    code = "import sys, qlocaladam; print([m for m in sys.modules if m.split('.')[0] in sys.argv[1:]])"
+    heavy = ["matplotlib", "seaborn", "torchvision", "sklearn", "snakemake", "pandas", "scipy"]
+    result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_what_needs_no_torch_starts_without_it():
+    modules = "qlocaladam.cli, qlocaladam.data.sources, qlocaladam.federated.partition, qlocaladam.experiments.runs"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_every_public_name_is_found_and_no_other():
+    assert all(getattr(qlocaladam, name) is not None for name in qlocaladam.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Adam'"):
+        _ = qlocaladam.Adam
+
+
+def test_memory_command_prints_the_papers_figures(capsys):
+    assert main(["memory"]) == 0
+    printed = capsys.readouterr().out
+    for figure in ("50.35", "14.95", "89.82", "26.67", "30.88", "24.56", "17.31", "13.77", "32.65", "58.24", "25.26"):
+        assert figure in printed
+
+
+def test_bad_values_end_in_one_line(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["memory", "--block-size", "1"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "qlocaladam: block_size must be a whole number of at least 2, got 1\n"
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit):
+        main(["memory", "--help"])
+    assert "example: python -m qlocaladam memory" in capsys.readouterr().out
+
+
+def test_the_glossary_names_modules_that_are_there():
+    page = Path(__file__).parents[2] / "docs/glossary.md"
+    owners = re.findall(r"\| `([\w/]+\.py)` \|$", page.read_text(), re.MULTILINE)
+    assert len(owners) > 40
+    assert [owner for owner in owners if not Path(qlocaladam.__file__).with_name(owner).exists()] == []
