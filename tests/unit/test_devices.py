@@ -111,6 +111,7 @@ def of_the_reference(arm, shapes, dtype, compiler):
     return zip(*results, strict=True)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # which Inductor itself uses
 @pytest.mark.parametrize(
     ("compiler", "arm", "shapes", "dtype"),
     [
