@@ -17,7 +17,7 @@ from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.client import train_client
 from qlocaladam.federated.rounds import make_model
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.report import page
+from qlocaladam.report import html
 from qlocaladam.results import figures, layout, tables
 from qlocaladam.results.kinds import KINDS, section
 
@@ -234,6 +234,7 @@ def test_numbers_and_pages_have_them(made):
     found = {number.name: number for number in KINDS["microscope"].numbers("cifar10", made["microscope.cifar10"], str)}
     assert found["microscope/cifar10/fp32/steps"].value == 2
     for kind, dataset in (("model_size", "text"), ("microscope", "cifar10")):
-        text = page.table_html(spec(kind, dataset), made[f"{kind}.{dataset}"])
+        origin = {"rule": "table", "rulefile": "tables.smk", "code": f"{kind}.py", "runs": [], "files": []}
+        text = html.table_page({**spec(kind, dataset), "made": origin}, made[f"{kind}.{dataset}"])
         assert "v below the floor" in text
         assert section({"kind": kind}) == "Optimizer states"
