@@ -213,7 +213,7 @@ def test_the_figure_script_writes_the_same_bytes_twice(runs, tmp_path):
 def test_mistakes_are_said_in_one_line(runs, memory, tmp_path):
     found = runs({"accuracy": [81.67]})
     said = make_table(found, tmp_path, memory, ok=False, kind="pie")
-    assert said.startswith("qlocaladam: table main: kind must be one of runs, ")
+    assert said.startswith("qlocaladam: tables.main.kind is 'pie'; accepted: client_memory, ")
     assert said.endswith("got 'pie'\n")
     said = make_table(found.assign(folder=str(tmp_path)), tmp_path, memory, ok=False)
     advice = "is not there; delete the run's folder and run snakemake again"
