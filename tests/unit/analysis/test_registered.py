@@ -323,7 +323,7 @@ def test_questions_ask_for_what_the_configuration_has(written, monkeypatch, chan
 def test_a_configuration_without_the_table_needs_no_questions(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(configuration, "REGISTERED", "nowhere.yaml")
-    kinds.check({**CONFIG, "tables": {"main": CONFIG["tables"]["main"]}, "figures": {}})
+    kinds.check({**CONFIG, "tables": {"main": CONFIG["tables"]["main"]}, "figures": {}, "gallery": []})
     with pytest.raises(ValueError, match=r"nowhere\.yaml: cannot be read"):
         kinds.check(CONFIG)
 
