@@ -5,6 +5,7 @@ And the step times that follow from them. Computed, not measured.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -245,7 +246,8 @@ ARMS = {
 
 def run(quick: bool) -> list[Table]:
     everything = list(ARMS.values()) if quick else list(configurations())
-    progress = Progress("compiling", len(everything) * len(DEVICES), 4.0 * len(everything) * len(DEVICES))
+    number = len(everything) * len(DEVICES)
+    progress = Progress("compiling", number, 1.5 * number / (os.cpu_count() or 1))
     codes: dict[tuple[Configuration, int], Code] = {}
     with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
         made = pool.map(_compiled, product(everything, DEVICES), chunksize=len(DEVICES))

@@ -4,6 +4,7 @@ many images a second are trained on. Where there is no GPU the CPU is measured, 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.optimizers import CIFAR100, MODELS, NARROW, shapes_of
+from benchmarks.optimizers import CIFAR100, NARROW, PARTS, shapes_of
 from benchmarks.report import Table
 from benchmarks.timing import FULL, QUICK, take_turns
 from qlocaladam import ARMS, QLocalAdam
@@ -29,12 +30,16 @@ TRAINED_ARMS = ("fp32", "q-localadam", "normalised", "normalised-4bit")
 
 def run(quick: bool) -> list[Table]:
     device = prepare_device("cuda" if torch.cuda.is_available() else "cpu")
-    shapes = shapes_of(**MODELS[NARROW if quick else CIFAR100])
+    name = "gpu-quick" if quick else "gpu"
+    send = f"Send back: benchmarks/results/{name}.json and {name}.md, and what was printed if anything failed."
+    if device.type == "cpu":
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+        send = f"No GPU was found (torch {torch.__version__}, {built}): the CPU was measured. Nothing to send back."
+        print(send, file=sys.stderr, flush=True)
+    shapes = shapes_of(**PARTS[NARROW if quick else CIFAR100])
     tables = [_parity(device), _steps(device, shapes, quick), _images(device, quick)]
     facts = [f"{what}: {fact}" for what, fact in _facts(device).items()]
     last = tables[-1]
-    name = "gpu-quick" if quick else "gpu"
-    send = f"Send back: benchmarks/results/{name}.json and {name}.md, and what was printed if anything failed."
     return [*tables[:-1], Table(last.title, last.columns, last.rows, [*last.notes, *facts, send])]
 
 

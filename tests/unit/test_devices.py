@@ -170,14 +170,20 @@ def test_without_triton_its_backend_is_refused(monkeypatch):
 
 
 @requires_triton
-@pytest.mark.parametrize("installed", [True, False])
-def test_on_a_gpu_a_fall_back_to_the_reference_is_said(installed, monkeypatch):
+@pytest.mark.parametrize(
+    ("installed", "size", "said"),
+    [
+        (True, 64, "runs on the CPU when interpreted, got a tensor on cuda"),
+        (True, 96, "takes blocks of 32, 64, 128, 256, got block_size=96"),
+        (False, 64, "needs Triton"),
+    ],
+)
+def test_on_a_gpu_a_fall_back_to_the_reference_is_said(installed, size, said, monkeypatch):
     """Of parameters on a GPU that is only pretended."""
     if not installed:
         monkeypatch.setattr(optim, "_triton", lambda: None)
-    said = "runs on the CPU when interpreted" if installed else "needs Triton"
     with FakeTensorMode(), pytest.warns(UserWarning, match=f"on a GPU by its reference: the Triton kernel {said}"):
-        QLocalAdam([torch.zeros(3, device="cuda")])
+        QLocalAdam([torch.zeros(3, device="cuda")], block_size=size)
 
 
 @requires_triton

@@ -23,16 +23,17 @@ RULES = {
     "reference": "collect_reference",
 }
 """By script. What trains has no code among its inputs."""
+PAGES = {"table_page", "ledger_page", "results_page", "kept_results_page", "reproducibility_page"}
 LOADED = """
 import json, os, sys
 for program in json.loads(sys.argv[1]):
-    read, write = os.pipe()
-    if os.fork() == 0:
-        exec(program)
-        os.write(write, json.dumps([m.__file__ for n, m in sys.modules.items() if n.startswith("qlocaladam")]).encode())
-        os._exit(0)
-    os.wait()
-    print(os.read(read, 2**16).decode())
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+        continue
+    exec(program)
+    loaded = [module.__file__ for name, module in sys.modules.items() if name.startswith("qlocaladam")]
+    print(json.dumps(loaded), flush=True)
+    os._exit(0)
 """
 
 
@@ -68,14 +69,15 @@ def test_what_a_script_loads_is_among_its_code():
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
-        ("results/latex.py", {"table", "collect_numbers", "judge", "ledger_page", "results_page", "table_page"}),
+        ("results/latex.py", {"table", "figure", "collect_numbers", "judge", *PAGES}),
         ("results/style.py", {"figure"}),
-        ("report/page.py", {"table_page", "ledger_page", "results_page"}),
+        ("report/page.py", PAGES),
+        ("report/ledger.css", {*PAGES, "collect_reference"}),
         ("analysis/precision.py", {"precision"}),
         ("analysis/participation.py", {"participation"}),
         ("analysis/step_errors.py", set()),
-        ("ledger/verdicts.py", {"judge", "ledger_page", "results_page", "table_page"}),
-        ("report/reference.py", {"collect_reference"}),
+        ("ledger/verdicts.py", {"judge", *PAGES}),
+        ("report/reference.py", {"collect_reference", "kept_results_page", "reproducibility_page"}),
         ("report/progress.py", set()),
         ("federated/rounds.py", set()),
         ("cli/train.py", set()),
@@ -90,7 +92,10 @@ def test_the_jobs_of_these_rules_are_planned(code, copy):
     latex = copy.folder / SOURCE / "results/latex.py"
     latex.write_text(latex.read_text() + "\n# Another look.\n")
     planned = {job["rule"] for job in copy.jobs(*TEST)}
-    edited = {rule for rule, files in code.items() if "results/latex.py" in files} - {"collect_reference"}
+    edited = {rule for rule, files in code.items() if "results/latex.py" in files} - {
+        "collect_reference",
+        "kept_results_page",
+    }
     assert planned - {"all", "passed", "compile"} == edited
 
 
@@ -99,6 +104,7 @@ def test_imports_are_followed_as_python_does(tmp_path):
         "__init__.py": "if TYPE_CHECKING:\n    from qlocaladam.home import handed\n",
         "home.py": "",
         "below/__init__.py": "",
+        "below/page.css": "",
         "below/one.py": "def f():\n    from qlocaladam.below import two\n",
         "below/two.py": "if TYPE_CHECKING:\n    from qlocaladam import unused\nelse:\n    import qlocaladam.used\n",
         "unused.py": "",

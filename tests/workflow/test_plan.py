@@ -118,10 +118,9 @@ def test_groups_change_no_job_of_the_plain_call(fresh):
     shared = {job for job in more if job.outputs & made}
     assert {"memory", "table", "figure", "training_run", "distributions"} <= {job.rule for job in shared}
     assert shared <= plain
-    together = {"collect_numbers", "judge", "ledger_page", "results_page", "check_results", "passed"}
-    assert {job.rule for job in plain - shared} - {"compile"} == together, (
-        "with groups these have a folder of their own"
-    )
+    pages = {"ledger_page", "reproducibility_page", "results_page"}
+    together = {"collect_numbers", "judge", *pages, "check_results", "passed"}
+    assert {job.rule for job in plain - shared} - {"compile"} == together, "they have a folder of their own"
 
 
 def test_groups_change_no_file_of_the_plain_call(copy):

@@ -1,18 +1,6 @@
 # Pages for people: what `snakemake --report report.html` shows beside the figures, and RESULTS.md.
 
 
-def page_code(wildcards):
-    return code("table_page", config["tables"][wildcards.table]["kind"])
-
-
-def page_spec(wildcards):
-    return LAYOUT.page_spec(wildcards.table)
-
-
-def table_section(wildcards):
-    return page.numbered(kinds.section(config["tables"][wildcards.table]))
-
-
 rule pages:
     input:
         f"{TOGETHER}/claims.html",
@@ -140,7 +128,7 @@ rule kept_results_page:
     conda:
         "../../envs/environment.yaml"
     params:
-        reference="paper/reference",
+        reference=reference_folder,
         labels={scale: LAYOUT.labels(scale) for scale in config["scales"]},
     script:
         "../scripts/kept_results_page.py"

@@ -1,19 +1,6 @@
 # Tables: LaTeX for a paper, CSV for a program. `snakemake tables` makes them all.
 
 
-def table_inputs(wildcards):
-    runs = table_runs(wildcards) if len(LAYOUT.table_rows(wildcards.table)) else []
-    return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
-
-
-def table_code(wildcards):
-    return code("table", config["tables"][wildcards.table]["kind"])
-
-
-def table_spec(wildcards):
-    return LAYOUT.table_spec(wildcards.table)
-
-
 rule tables:
     input:
         expand(f"{LATEX}/tables/{{table}}.tex", table=TABLES),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from qlocaladam.codecs import DYNAMIC_VALUES, ROUNDINGS, Codec
 from qlocaladam.kernels import Rule, Work
-from qlocaladam.kernels.memory import pointers, update_dense
+from qlocaladam.kernels.memory import ADDRESSES, rows_of, update_dense
 from qlocaladam.states import has_memory
 
 VALUES_PER_THREAD = 2**16
@@ -35,10 +35,10 @@ CELLS = 3073
 
 # The structures of fused.c.
 TENSOR = np.dtype(
-    [(name, np.uintp) for name in ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")]
+    [(name, np.uintp) for name in ADDRESSES]
     + [(name, np.int64) for name in ("numel", "first_block")]
     + [(name, np.float32) for name in ("step_size", "inv_root_correction", "eps", "variance_floor")]
-    + [(name, np.uint32) for name in ("step", "index")]
+    + [(name, np.uint32) for name in ("step", "number")]
     + [(name, np.int32) for name in ("param_type", "grad_type")],
     align=True,
 )
@@ -129,7 +129,7 @@ def reason_against(tensor: Tensor) -> str | None:
 
 def update(work: Sequence[Work], rule: Rule) -> None:
     """Update tensors for which there is no reason against it."""
-    update_dense(work, lambda dense: Table(dense, rule).run(rule, [one.step for one in dense]))
+    update_dense(work, rule, Table)
 
 
 class Table:
@@ -140,17 +140,12 @@ class Table:
         self.codecs = rule.momentum, rule.variance
         # A block longer than every tensor is as long as the longest: scratch is never longer than a tensor.
         self.size = min(rule.block_size, max(2, *(param.numel() for param in self.params)))
-        self.rows = np.zeros(len(work), TENSOR)
-        self.blocks = self.values = 0
-        for row, one in zip(self.rows, work, strict=True):
-            numel = one.param.numel()
-            row["param"], row["grad"] = one.param.data_ptr(), one.grad.data_ptr()
-            row["momentum"], row["momentum_ranges"] = pointers(one.momentum, rule.momentum, numel)
-            row["variance"], row["variance_ranges"] = pointers(one.variance, rule.variance, numel)
-            row["numel"], row["first_block"], row["index"] = numel, self.blocks, one.number
-            row["param_type"], row["grad_type"] = TYPES[one.param.dtype], TYPES[one.grad.dtype]
-            self.blocks += -(-numel // self.size)
-            self.values += numel
+        self.rows = rows_of(work, rule, TENSOR)
+        self.rows["param_type"] = [TYPES[one.param.dtype] for one in work]
+        self.rows["grad_type"] = [TYPES[one.grad.dtype] for one in work]
+        blocks = -(-self.rows["numel"] // self.size)
+        self.rows["first_block"] = np.cumsum(blocks) - blocks
+        self.blocks, self.values = int(blocks.sum()), int(self.rows["numel"].sum())
 
     def run(self, rule: Rule, steps: Sequence[int]) -> None:
         """Take the step with this number, for each tensor."""

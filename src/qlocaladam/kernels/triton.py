@@ -25,7 +25,7 @@ from torch import Tensor
 
 from qlocaladam.codecs import Codec, dynamic_map
 from qlocaladam.kernels import Rule, Work
-from qlocaladam.kernels.memory import pointers, update_dense
+from qlocaladam.kernels.memory import ADDRESSES, rows_of, update_dense
 from qlocaladam.states import has_memory
 from qlocaladam.streams import stream_key
 
@@ -48,14 +48,13 @@ BFLOAT16 = tl.constexpr(1)
 FLOAT16 = tl.constexpr(2)
 
 # The fields of a record: consecutive rows of one tensor that are full, or its last row if that is short.
-ADDRESSES = ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")
 RECORD = (*ADDRESSES, "row", "block", "length", "number")
+TENSOR = np.dtype([(name, np.int64) for name in (*ADDRESSES, "numel", "number")])
 FIELDS = tl.constexpr(len(RECORD))
 
 INFINITE = tl.constexpr(0x7F800000)
 NAN = tl.constexpr(0x7FC00000)
 BELOW_INFINITE = tl.constexpr(-2139095041)  # what `_ordered` makes of the bits of -infinity
-LARGEST_INT = tl.constexpr(0x7FFFFFFF)
 
 
 @triton.jit
@@ -524,6 +523,9 @@ def is_interpreted() -> bool:
 
 def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) -> str | None:
     """Why the kernel cannot update this tensor, whose states these codecs store; None if it can."""
+    if any(codec and codec.block_size not in BLOCK_SIZES for codec in codecs):
+        sizes = ", ".join(map(str, BLOCK_SIZES))
+        return f"takes blocks of {sizes}, got block_size={next(filter(None, codecs)).block_size}"
     device = "cpu" if is_interpreted() else "cuda"
     if torch.version.hip:  # whose devices are called cuda too
         return "is made for GPUs of NVIDIA, got a torch for ROCm"
@@ -533,15 +535,12 @@ def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) ->
         return f"updates float32, bfloat16 and float16, got a tensor of {tensor.dtype}"
     if not has_memory(tensor, device):
         return f"takes tensors as they are in memory, got a {type(tensor).__name__} that is not"
-    if any(codec and codec.block_size not in BLOCK_SIZES for codec in codecs):
-        sizes = ", ".join(map(str, BLOCK_SIZES))
-        return f"takes blocks of {sizes}, got block_size={next(filter(None, codecs)).block_size}"
     return None
 
 
 def update(work: Sequence[Work], rule: Rule) -> None:
     """Update tensors for which there is no reason against it."""
-    update_dense(work, lambda dense: Table(dense, rule).run(rule, [one.step for one in dense]))
+    update_dense(work, rule, Table)
 
 
 class Table:
@@ -551,13 +550,7 @@ class Table:
         self.params = [one.param for one in work]
         self.codecs = rule.momentum, rule.variance
         self.size = rule.block_size if any(self.codecs) else 64  # without codes there are no blocks
-        self.rows = np.zeros(len(work), [(name, np.int64) for name in (*ADDRESSES, "numel", "number")])
-        for row, one in zip(self.rows, work, strict=True):
-            numel = one.param.numel()
-            row["param"], row["grad"] = one.param.data_ptr(), one.grad.data_ptr()
-            row["momentum"], row["momentum_ranges"] = pointers(one.momentum, rule.momentum, numel)
-            row["variance"], row["variance_ranges"] = pointers(one.variance, rule.variance, numel)
-            row["numel"], row["number"] = numel, one.number
+        self.rows = rows_of(work, rule, TENSOR)
         self.like = [(one.param.device, one.param.dtype, one.grad.dtype) for one in work]
         self.launches: dict[tuple[int, ...], Launch] = {}
 
@@ -660,7 +653,7 @@ class Launch:
             )
 
     def _on_device(self, numbers: np.ndarray) -> Tensor:
-        """A copy, from pinned memory, so that nobody waits for the GPU."""
+        """A copy, from pinned memory, so that nobody waits for the GPU; torch keeps that until the copy has run."""
         table = torch.from_numpy(numbers.copy())
         return table.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else table
 

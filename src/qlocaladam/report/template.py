@@ -19,8 +19,8 @@ from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.experiments.configuration import registration
 from qlocaladam.ledger import presentation
 from qlocaladam.report.markdown import table as markdown_table
-from qlocaladam.report.page import AXES
 from qlocaladam.report.reference import version
+from qlocaladam.results.labels import AXES
 from qlocaladam.results.latex import listed
 
 Labels = Mapping[str, Mapping[str, str]]

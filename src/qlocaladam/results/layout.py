@@ -37,6 +37,9 @@ EXACT_FILES = {
 """By analysis."""
 CLIENT_FILES = {name: analysis.files for name, analysis in ANALYSES.items()}
 """Of the analyses that train a little themselves. The summary comes last, and says what made them."""
+STEP_COST, START_COST = 64, 10_000
+"""Samples that a step takes as long as, whatever its batch, and the start of a run: on a CPU at the default scale. At
+larger ones all batches are of one size and no start counts."""
 WITHOUT_PARTITION = tuple(name for name, analysis in ANALYSES.items() if not analysis.partition)
 
 Row = Mapping[str, Any]
@@ -179,7 +182,7 @@ class Layout:
         return own if paper in (None, own) else f"{own} for {paper}"
 
     def _work(self, place: Row) -> float:
-        """Samples that a run trains on in all, if every client has as many."""
+        """What a run costs, counted in samples, if every client has as many."""
         request = self.run_request(place)
         settings, data, images = (
             request["settings"],
@@ -189,7 +192,8 @@ class Layout:
         if images is None:
             images, _ = sources.counts(data, self.config["sources"].get(data)) or CIFAR_SIZES
         part = settings["clients_per_round"] / request["partition"]["clients"]
-        return float(settings["rounds"] * settings["epochs"] * images * part)
+        samples = settings["rounds"] * settings["epochs"] * images * part
+        return float(samples * (1 + STEP_COST / settings["batch_size"]) + START_COST)
 
     # Analyses of clients and models, which train a little themselves.
 
