@@ -88,7 +88,7 @@ def test_small_tensors_need_a_fraction_of_the_operations(arm, resnet_shapes, gra
     assert counts[0] < counts[1] / 3, "those that make the tensors among them"
 
 
-def of_the_reference(arm, shapes, dtype, compiler):
+def of_the_reference(options, shapes, dtype, compiler):
     """A second step, with and without `torch.compile(fullgraph=True)`: parameters and what is stored for them."""
     rng = torch.Generator().manual_seed(0)
     values = [torch.randn(shape, generator=rng).to(dtype) for shape in shapes]
@@ -97,7 +97,7 @@ def of_the_reference(arm, shapes, dtype, compiler):
         params = [value.clone().requires_grad_() for value in values]
         for param, value in zip(params, values, strict=True):
             param.grad = value.flip(0)
-        optimizer = QLocalAdam(params, backend="reference", weight_rounding="stochastic", **ARMS[arm])
+        optimizer = QLocalAdam(params, backend="reference", weight_rounding="stochastic", **options)
         optimizer.step()
         group = optimizer.param_groups[0]
         rules = dict.fromkeys((False, True), _rule(group))
@@ -113,17 +113,17 @@ def of_the_reference(arm, shapes, dtype, compiler):
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # which Inductor itself uses
 @pytest.mark.parametrize(
-    ("compiler", "arm", "shapes", "dtype"),
+    ("compiler", "options", "shapes", "dtype"),
     [
-        ("aot_eager", "normalised-4bit", [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
-        ("aot_eager", "dynamic-8bit", [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
-        ("inductor", "momentum-only", [(72,)], torch.float32),
+        ("aot_eager", ARMS["normalised-4bit"], [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
+        ("aot_eager", ARMS["dynamic-8bit"], [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
+        ("inductor", {"momentum": "normalised", "variance": "fp32"}, [(200,)], torch.float32),
     ],
 )
-def test_the_reference_compiles_as_one_graph(compiler, arm, shapes, dtype):
-    """And computes the same to float32 rounding: through functionalization, and the simplest arm in machine code, with
+def test_the_reference_compiles_as_one_graph(compiler, options, shapes, dtype):
+    """And computes the same to float32 rounding: through functionalization, and simple states in machine code, with
     a short last block, whose padding Inductor would compute of states that it has overwritten."""
-    for eager, compiled in of_the_reference(arm, shapes, dtype, compiler):
+    for eager, compiled in of_the_reference(options, shapes, dtype, compiler):
         if eager.dtype == torch.float32:
             assert torch.allclose(eager, compiled, rtol=1e-6, atol=0)
         else:
