@@ -36,6 +36,8 @@ if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
     package.unlink(missing_ok=True)
     package.symlink_to(Path(qlocaladam.__file__).parent)
     os.environ.update(PYTHONPATH=str(package.parent))
+    # Of which Snakemake would clear the environment of what runs there.
+    workflow.deployment_settings.conda_not_block_search_path_envvars = True
 
 # A module is given what it should have otherwise; files and the command line are those of the workflow that has it.
 MODULE = workflow.modifier.skip_configfile
