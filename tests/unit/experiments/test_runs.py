@@ -214,7 +214,7 @@ def test_mistakes_are_said_in_one_line(runs, memory, tmp_path):
     found = runs({"accuracy": [81.67]})
     said = make_table(found, tmp_path, memory, ok=False, kind="pie")
     assert said.startswith("qlocaladam: tables.main.kind is 'pie'; accepted: client_memory, ")
-    assert said.endswith("got 'pie'\n")
+    assert said.count("\n") == 1
     said = make_table(found.assign(folder=str(tmp_path)), tmp_path, memory, ok=False)
     advice = "is not there; delete the run's folder and run snakemake again"
     assert said == f"qlocaladam: {tmp_path / 'summary.json'} {advice}\n"
