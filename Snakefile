@@ -21,6 +21,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/functions.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/partitions.smk"
 include: "workflow/rules/training.smk"
@@ -66,7 +67,7 @@ onsuccess:
     print()
     if "judge" in said:
         print(f"Made at scale {SCALE} in {PROGRESS.since_start()}, from {len(PLACES)} training runs on {DATA}.")
-        for head, line in claims.answer(page.read_claims(Path(TOGETHER, "claims.csv"))).items():
+        for head, line in presentation.answer(presentation.read(Path(TOGETHER, "claims.csv"))).items():
             print(f"{head}: {line}.")
     else:
         made = {RESULTS: said, FIGURES: "figure" in said, LATEX: {"table", "judge"} & said.keys()}

@@ -28,6 +28,11 @@ VARIANTS = {"default": [], **(X86 if platform.machine().lower() in ("x86_64", "a
 
 
 class BuildKernel(build_ext):
+    def build_extensions(self) -> None:
+        """Without the paths in which the Python that builds it looks for libraries, some of which note them down."""
+        self.compiler.linker_so = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
+        super().build_extensions()
+
     def get_ext_filename(self, fullname: str) -> str:
         """Without the version of Python in its name."""
         return f"{fullname.replace('.', '/')}.so"

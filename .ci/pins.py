@@ -1,8 +1,8 @@
 """Writes down what pip chose: envs/constraints.txt, envs/hashed.txt and envs/environment.yaml.
 
-`make pins` has pip resolve what envs/*.txt name for an empty environment, and calls this with pip's report. It asks for the
-build of torch without a local label such as +cpu: that for CUDA, where there is one. Constraints on packages that only
-this build needs do no harm beside another.
+`make pins` has pip resolve what envs/*.txt name for an empty environment, and calls this with pip's report. It asks for
+the build of torch without a local label such as +cpu: that for CUDA, where there is one. Constraints on packages that
+only this build needs do no harm beside another.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def build(out: Path) -> None:
         subprocess.run([programs / "pip", "install", "--quiet", *TOOLS], check=True)
         subprocess.run([programs / "python", "-m", "build", "--outdir", scratch, ROOT], check=True)
         (wheel,), (sdist,) = Path(scratch).glob("*.whl"), Path(scratch).glob("*.tar.gz")
-        repair = [programs / "python", "-m", "auditwheel", "repair", "--wheel-dir", out, wheel]
+        repair = [programs / "python", "-m", "auditwheel", "repair", "--strip", "--wheel-dir", out, wheel]
         subprocess.run(repair, check=True, env={"PATH": f"{programs}:/usr/bin:/bin"})
         shutil.copy2(sdist, out)
         subprocess.run([programs / "twine", "check", "--strict", *out.iterdir()], check=True)

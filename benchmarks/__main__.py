@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"suites to run (default: {' '.join(DEFAULT)})")
     parser.add_argument("--quick", action="store_true", help="a smoke run: few rounds, nothing that must be compiled")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: one per core)")
+    parser.add_argument(
+        "--model", action="append", help="of the suite optimizers, only this model's part, saved apart; may be repeated"
+    )
     return parser
 
 
@@ -39,6 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.suites if name not in SUITES]:
         parser.error(f"no suite {', '.join(unknown)}; there are: {', '.join(SUITES)}")
+    if arguments.model and arguments.suites != ["optimizers"]:
+        parser.error("--model is an option of the suite optimizers alone")
+    parts = importlib.import_module("benchmarks.optimizers").PARTS if arguments.model else ()
+    if unknown := [model for model in arguments.model or () if model not in parts]:
+        parser.error(f"no model {', '.join(map(repr, unknown))}; there are: {', '.join(map(repr, parts))}")
     if arguments.threads is not None:
         if arguments.threads < 1:
             parser.error(f"--threads must be at least 1, got {arguments.threads}")
@@ -47,9 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = report.machine()
     print("\n".join(f"{what}: {fact}" for what, fact in machine.items()), flush=True)
     for name in arguments.suites or DEFAULT:
-        tables = importlib.import_module(f"benchmarks.{name}").run(arguments.quick)
+        suite, only = importlib.import_module(f"benchmarks.{name}"), arguments.model
+        tables = suite.run(arguments.quick, only) if only else suite.run(arguments.quick)
         print("\n" + "\n\n".join(table.text() for table in tables))
-        print(f"\nsaved: {', '.join(report.save(name, tables, machine, arguments.quick))}")
+        saved = "-".join([name, *(re.sub(r"[^\w.]+", "-", model) for model in only or ())])
+        print(f"\nsaved: {', '.join(report.save(saved, tables, machine, arguments.quick))}")
     return 0
 
 

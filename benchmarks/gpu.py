@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.optimizers import CIFAR100, MODELS, NARROW, shapes_of
+from benchmarks.optimizers import CIFAR100, NARROW, PARTS, shapes_of
 from benchmarks.report import Table
 from benchmarks.timing import FULL, QUICK, take_turns
 from qlocaladam import ARMS, QLocalAdam
@@ -36,7 +36,7 @@ def run(quick: bool) -> list[Table]:
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
         send = f"No GPU was found (torch {torch.__version__}, {built}): the CPU was measured. Nothing to send back."
         print(send, file=sys.stderr, flush=True)
-    shapes = shapes_of(**MODELS[NARROW if quick else CIFAR100])
+    shapes = shapes_of(**PARTS[NARROW if quick else CIFAR100])
     tables = [_parity(device), _steps(device, shapes, quick), _images(device, quick)]
     facts = [f"{what}: {fact}" for what, fact in _facts(device).items()]
     last = tables[-1]

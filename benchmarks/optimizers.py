@@ -38,10 +38,11 @@ from qlocaladam.models import PAPER_MODELS, ResNet18
 
 NARROW, CIFAR10, CIFAR100 = "narrow, 0.18 M", "CIFAR-10, 6.3 M", "CIFAR-100, 11.2 M"
 ONE_THREAD = "CIFAR-100, 11.2 M, one thread"
-MODELS: dict[str, dict[str, int]] = {
+PARTS: dict[str, dict[str, int]] = {
     NARROW: {"width": 8, "classes": 10},
     CIFAR10: PAPER_MODELS["cifar10"],
     CIFAR100: PAPER_MODELS["cifar100"],
+    ONE_THREAD: PAPER_MODELS["cifar100"],
 }
 
 COLUMNS: dict[str, Callable[[Any], str]] = {
@@ -98,31 +99,40 @@ def shapes_of(classes: int, width: int) -> list[list[int]]:
         return [list(param.shape) for param in ResNet18(classes, width).parameters()]
 
 
-def run(quick: bool) -> list[Table]:
-    models = {name: shapes_of(**MODELS[name]) for name in ([NARROW, CIFAR100] if quick else MODELS)}
-    missing = {name: why for name, one in COMPETITORS.items() if (why := _left_out(one, quick))}
-    memory = _footprints([one for name, one in COMPETITORS.items() if name not in missing], models, missing)
-    running = [name for name in COMPETITORS if name not in missing]
+def run(quick: bool, only: Sequence[str] = ()) -> list[Table]:
+    """Of all models, or `only` of these: a part that fits into a short time in which the machine is quiet."""
+    chosen = list(only) or ([NARROW, CIFAR100, ONE_THREAD] if quick else list(PARTS))
+    running = {model: [FP32, *QUANTIZED] if model == ONE_THREAD else list(COMPETITORS) for model in chosen}
+    competing = [one for name, one in COMPETITORS.items() if any(name in names for names in running.values())]
+    missing = {one.name: why for one in competing if (why := _left_out(one, quick))}
+    models = {_sized(model): shapes_of(**PARTS[model]) for model in chosen}
+    memory = _footprints([one for one in competing if one.name not in missing], models, missing)
     plan = QUICK if quick else FULL
     other_work = OtherWork()
     with quiet():
-        times = {model: _timed(model, shapes, running, plan) for model, shapes in models.items()}
-        times[ONE_THREAD] = _on_one_thread(
-            models[CIFAR100], [name for name in running if name in (FP32, *QUANTIZED)], plan
-        )
-        parts = breakdown.table(models[CIFAR100], plan)
+        times = {
+            model: _timed(model, models[_sized(model)], [name for name in running[model] if name not in missing], plan)
+            for model in chosen
+        }
+        where = [breakdown.table(models[CIFAR100], plan)] if CIFAR100 in chosen else []
     others = other_work.cores()
-    rows = [_row(model, name, times[model], memory.get((name, model))) for model in models for name in COMPETITORS]
-    rows += [
-        _row(ONE_THREAD, name, times[ONE_THREAD], memory.get((name, CIFAR100))) for name in times[ONE_THREAD].rounds
+    rows = [
+        _row(model, name, times[model], memory.get((name, _sized(model))))
+        for model in chosen
+        for name in running[model]
     ]
     notes = [*_reading(others), *(f"{name}: left out. {why}." for name, why in missing.items())]
     if any(found["temporary"] is None for found in memory.values()):
         notes.append("temporary bytes: not measured. Counting them needs Linux, glibc and a C compiler.")
-    if TORCHAO in running:
+    if any((TORCHAO, model) in memory for model in models):
         notes.append(_compiling(models, memory))
-    notes += [reach.line(times, others) for reach in REACHES]
-    return [Table("One optimizer step, ResNet-18 of three sizes", COLUMNS, rows, notes), parts]
+    notes += [reach.line(times, others) for reach in REACHES if reach.model in chosen]
+    return [Table("One optimizer step, ResNet-18 of three sizes", COLUMNS, rows, notes), *where]
+
+
+def _sized(model: str) -> str:
+    """The model whose tensors are used: one thread works on the same ones."""
+    return CIFAR100 if model == ONE_THREAD else model
 
 
 def _left_out(competitor: Competitor, quick: bool) -> str | None:
@@ -160,15 +170,11 @@ def _footprints(
 
 
 def _timed(model: str, shapes: Shapes, names: Sequence[str], plan: Plan) -> Times:
-    steps: dict[str, Step] = {name: COMPETITORS[name].make(parameters(shapes)).step for name in names}
-    return take_turns(f"times, {model}", steps, plan)
-
-
-def _on_one_thread(shapes: Shapes, names: Sequence[str], plan: Plan) -> Times:
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if model == ONE_THREAD else threads)
     try:
-        return _timed(ONE_THREAD, shapes, names, plan)
+        steps: dict[str, Step] = {name: COMPETITORS[name].make(parameters(shapes)).step for name in names}
+        return take_turns(f"times, {model}", steps, plan)
     finally:
         torch.set_num_threads(threads)
 

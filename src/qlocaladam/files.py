@@ -49,6 +49,12 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
+def table_text(table: Any) -> str:
+    """A table of pandas, without its index."""
+    text: str = table.to_csv(index=False, lineterminator="\n")
+    return text
+
+
 def json_text(content: Any) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 

@@ -1,7 +1,7 @@
 """Which files of the package a program runs, by its import statements: what is made by it depends on them.
 
 Imports inside of functions count, those for type checkers alone do not. A name that a package hands on is looked for
-where the package has it from.
+where the package has it from. Style sheets and scripts of pages belong to all modules beside them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.name
+OF_PAGES = (".css", ".js")
 
 
 def reached(source: Path, *programs: Path) -> list[Path]:
@@ -28,13 +29,17 @@ def reached(source: Path, *programs: Path) -> list[Path]:
 
 @cache
 def imported(source: Path, path: Path) -> tuple[Path, ...]:
-    """Files of the package that a file imports itself."""
-    return tuple(
+    """Files of the package that a file imports itself, and those of pages beside it."""
+    if path.suffix in OF_PAGES:
+        return ()
+    beside = (file for file in path.parent.iterdir() if file.suffix in OF_PAGES)
+    modules = (
         file
         for module, names in _statements(ast.parse(path.read_text()).body)
         if module.partition(".")[0] == PACKAGE
         for file in _files(source, module.split(".")[1:], names)
     )
+    return (*beside, *modules)
 
 
 def _statements(body: Iterable[ast.AST], typing: bool = False) -> Iterator[tuple[str, tuple[str, ...]]]:

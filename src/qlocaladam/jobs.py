@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from qlocaladam.extras import EXTRA_OF, how_to_install
-from qlocaladam.files import write_whole
+from qlocaladam.files import json_text, table_text, write_text
 
 
 @contextmanager
@@ -54,20 +54,16 @@ def _end(code: int, text: str) -> NoReturn:
 
 def write(path: str | os.PathLike[str], content: Any) -> str:
     """A text as it is, a table as CSV. Returns the SHA-256 of the file."""
-    text = content if isinstance(content, str) else content.to_csv(index=False, lineterminator="\n")
-    return write_whole(path, lambda file: file.write(text.encode()))
+    return write_text(path, content if isinstance(content, str) else table_text(content))
 
 
 def write_analysis(folder: Path, made: Mapping[str, Any]) -> None:
     """A summary comes last and knows the other files by their hashes, so that who reads them can tell an edited one."""
     hashes = {name: write(folder / name, content) for name, content in made.items() if name != "summary.json"}
     if "summary.json" in made:
-        import json
-
         from qlocaladam.federated.record import sealed
 
-        text = json.dumps(sealed({**made["summary.json"], "files": hashes}), indent=2, allow_nan=False) + "\n"
-        write(folder / "summary.json", text)
+        write_text(folder / "summary.json", json_text(sealed({**made["summary.json"], "files": hashes})))
 
 
 def named(files: Any) -> dict[str, Path]:

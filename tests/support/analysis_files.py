@@ -1,6 +1,14 @@
-"""What analyses write, by hand: the memory of arms, contrasts."""
+"""What analyses write: the memory of arms and contrasts by hand, what needs no training as rules make it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from qlocaladam.analysis import heterogeneity, memory, participation, precision
+from qlocaladam.analysis.client_memory import client_memory
+from qlocaladam.jobs import write_analysis
 
 MEMORY = """\
 dataset,arm,block_size,parameters,fp32_bytes,held_bytes,published_bytes,held_ratio,published_ratio,metadata_percent
@@ -41,3 +49,16 @@ cifar10,0.1,"Q-LocalAdam, 4 bits",mean,5,1,5,1-5,,73,3.5,75,-2,1.8,4,paired,,-7,
 cifar100,0.5,fp32,mean,1,0,,1,,55.0,,,,,,,,,,,,,,,,,,,,
 cifar100,0.5,q-localadam,mean,1,0,,1,,56.0,,55.0,,,,,,,,,,,,,3.0,,6.0,,,one seed: nothing to test
 """
+
+
+def write_exact(name: str, folder: Path, arms: dict[str, Any], places: list[tuple[str, str, int]]) -> None:
+    """One of the analyses that need no training, as its rule makes it."""
+    make: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "memory": lambda: {"memory.csv": memory.optimizer_memory(arms, places)},
+        "client_memory": lambda: {"client_memory.csv": client_memory(arms, 64)},
+        "scaling": lambda: {"scaling.csv": memory.scaling()},
+        "precision": precision.files,
+        "heterogeneity": heterogeneity.files,
+        "participation": lambda: participation.files(folder / "clients.csv"),
+    }
+    write_analysis(folder, make[name]())

@@ -100,6 +100,7 @@ class Browser:
         self.send("Emulation.setDeviceMetricsOverride", **metrics)
 
     def press(self, key: str) -> None:
+        self.wait("performance.getEntriesByType('paint').length")  # a key that is pressed before is lost
         text = {"Enter": "\r"}.get(key, "")
         for kind in ("keyDown", "keyUp"):
             code = {"Enter": 13, "Tab": 9, "ArrowRight": 39}[key]

@@ -82,12 +82,13 @@ class Federation:
         return int(said["run-id"])
 
     def wait(self, run: int) -> str:
-        """How the run ended. Asking costs more than a second of a core."""
+        """How the run ended. Its log is followed until then: asking costs more than a second of a core."""
+        self.flwr("log", str(run), "--stream")
         while True:
             (found,) = json.loads(self.flwr("list", "--run-id", str(run), "--format", "json"))["runs"]
             if found["status"].startswith("finished"):
                 return str(found["status"])
-            time.sleep(5)
+            time.sleep(1)
 
     def wait_for(self, file: Path) -> None:
         while not file.exists():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import re
 import shutil
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,6 +18,35 @@ ROOT = Path(__file__).parents[2]
 PAPER = ("main.tex", "references.bib", "published.yaml", "registered.yaml", "released.yaml")
 PARTS = ("Snakefile", "config.yaml", "workflow", "envs", *(f"paper/{name}" for name in PAPER))
 RUN = "results/test/runs/dataset~cifar10/alpha~0.1/arm~{arm}/block_size~64/lr~0.001/seed~42/summary.json"
+
+
+# Snakemake and what its Snakefile needs are imported once; each call is a copy of that process.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["snakemake.cli", "qlocaladam.ledger.claims", "qlocaladam.results.layout"])
+
+
+def _snakemake(folder: Path, arguments: tuple[str, ...], environment: dict[str, str], said: str, plan: str) -> None:
+    """As `python -m snakemake`. In a dry run all that decides about a job goes to a file of its own."""
+    from snakemake import cli
+    from snakemake.jobs import Job
+
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.path[0], sys.argv = "", ["snakemake", *arguments]
+    for stream in (1, 2):
+        os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
+    show = Job.log_info
+
+    def shown(job: Any, **given: Any) -> None:
+        files = {"input": sorted(job.input), "output": sorted(job.output)}
+        params = repr(sorted((name or "", repr(value)) for name, value in job.params._allitems()))
+        with open(plan, "a") as file:
+            print(json.dumps({"rule": job.rule.name, **files, "does": f"{job.shellcmd} {params}"}), file=file)
+        show(job, **given)
+
+    Job.log_info = shown
+    cli.main(list(arguments))
 
 
 class Project:
@@ -30,18 +62,26 @@ class Project:
             (folder / part).parent.mkdir(exist_ok=True)
             (shutil.copytree if (ROOT / part).is_dir() else shutil.copy2)(ROOT / part, folder / part)
         (folder / "profiles").symlink_to("workflow/profiles")
-        for part in ("analysis", "experiments", "ledger", "report", "results"):
-            shutil.copytree(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
-        for part in ("codecs.py", "memory.py", "optim.py"):
-            shutil.copy2(ROOT / "src/qlocaladam" / part, folder / "src/qlocaladam" / part)
+        ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.gz")
+        shutil.copytree(ROOT / "src/qlocaladam", folder / "src/qlocaladam", ignore=ignored)
         return cls(folder)
 
     def snakemake(self, *arguments: str, ok: bool = True) -> str:
-        command = [sys.executable, "-m", "snakemake", *arguments]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        said = done.stdout + done.stderr
-        assert (done.returncode == 0) is ok, said
-        return said
+        return self._run(arguments, ok)[0]
+
+    def _run(self, arguments: tuple[str, ...], ok: bool) -> tuple[str, list[dict[str, Any]]]:
+        with tempfile.NamedTemporaryFile("r") as said, tempfile.NamedTemporaryFile("r") as plan:
+            given = (self.folder, arguments, dict(os.environ), said.name, plan.name)
+            process = PROCESSES.Process(target=_snakemake, args=given)
+            process.start()
+            process.join()
+            text = said.read()
+            assert (process.exitcode == 0) is ok, text
+            return text, [json.loads(line) for line in plan]
+
+    def jobs(self, *arguments: str) -> list[dict[str, Any]]:
+        """Each job of a dry run: its rule, input and output, and what it `does`, its command and parameters."""
+        return self._run(("--dry-run", *arguments), True)[1]
 
     def planned(self, *arguments: str) -> dict[str, int]:
         """What a dry run would do: jobs by rule."""

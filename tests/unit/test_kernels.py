@@ -239,14 +239,21 @@ def test_kernels_agree_on_what_is_not_finite(kernel, arm, bad):
 @requires_fused
 @pytest.mark.parametrize("bits", BITS)
 def test_results_do_not_depend_on_threads(bits):
-    shapes, results = [(300_000,), (100_001,), (7,)], []
+    """Nor does it which rows of blocks are left to the general path, because of one block that is next to nothing."""
+    shapes, results = [(7,), (300_000,), (100_001,)], []
     before = torch.get_num_threads()
+
+    def gradient(shape, step):
+        grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+        grad[: 64 * (shape[0] // 64)].view(-1, 64)[::40] *= 1e-25
+        return grad
+
     try:
         for threads in (1, 2, 3, 5):
             torch.set_num_threads(threads)
             _, compiled = pair("fused", shapes, rounding="stochastic", bits=bits)
             for step in range(3):
-                give(compiled, [torch.randn(s, generator=torch.Generator().manual_seed(step)) for s in shapes])
+                give(compiled, [gradient(shape, step) for shape in shapes])
                 compiled.step()
             results.append(params(compiled) + [compiled.state[p]["variance_codes"] for p in params(compiled)])
     finally:

@@ -9,15 +9,14 @@ import qlocaladam
 
 ROOT = Path(qlocaladam.__file__).parent
 LAYERS = ("optimizer", "data", "federated", "experiments", "analysis", "results", "ledger", "report", "cli")
-"""From below. The modules beside the packages are the optimizer and what all share, but for the command line."""
+"""From below. Modules beside the packages are the optimizer and what all share, but for those that start commands."""
+STARTING = ("__main__", "jobs")
 
 
 def layer(module: str) -> int:
     """Of `qlocaladam.PACKAGE.MODULE`."""
     package = [*module.split("."), ""][1]
-    if package == "__main__":
-        return len(LAYERS)
-    return LAYERS.index(package) if package in LAYERS else 0
+    return LAYERS.index("cli" if package in STARTING else package if package in LAYERS else "optimizer")
 
 
 def imports(path: Path) -> set[str]:

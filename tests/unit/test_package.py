@@ -1,8 +1,10 @@
 """What a stranger meets first: the import, the version, the command line."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +53,10 @@ def test_help_teaches(capsys):
     with pytest.raises(SystemExit):
         main(["memory", "--help"])
     assert "example: python -m qlocaladam memory" in capsys.readouterr().out
+
+
+def test_the_glossary_names_modules_that_are_there():
+    page = Path(__file__).parents[2] / "docs/glossary.md"
+    owners = re.findall(r"\| `([\w/]+\.py)` \|$", page.read_text(), re.MULTILINE)
+    assert len(owners) > 40
+    assert [owner for owner in owners if not (Path(qlocaladam.__file__).parent / owner).exists()] == []

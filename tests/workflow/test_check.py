@@ -16,7 +16,6 @@ from projects import RUN, TEST, mistake
 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.cli import main
-from qlocaladam.experiments import configuration
 from qlocaladam.report.check import KINDS, MISSING, SOUND, UNKNOWN, WRONG, check, failed
 from qlocaladam.results.layout import Layout, lacks
 
@@ -40,7 +39,7 @@ def inside(folder: Path):
 
 def checked(folder: Path, *overrides: str, kinds: Collection[str] = KINDS) -> pd.DataFrame:
     with inside(folder):
-        return check(Layout(configuration.load(["config.yaml"], ["scale=test", *overrides])), kinds)
+        return check(Layout.load(["config.yaml"], ["scale=test", *overrides]), kinds)
 
 
 def replace(old: str, new: str) -> Callable[[Path], None]:

@@ -119,14 +119,18 @@ def installed(request, published, borrowed, tmp_path_factory):
     return request.param, run
 
 
-def test_one_wheel_serves_every_python(published):
+def test_one_wheel_serves_every_python(published, tmp_path):
     _, version, _, tags = parse_wheel_filename(published["wheel"].name)
     assert str(version) == qlocaladam.__version__
     assert {(tag.interpreter, tag.abi) for tag in tags} == {("py3", "none")}
     assert tags & set(sys_tags()), "it is for this machine"
     with zipfile.ZipFile(published["wheel"]) as wheel:
         names = wheel.namelist()
-    assert "qlocaladam/kernels/_fused_default.so" in names
+        kernels = [wheel.extract(name, tmp_path) for name in names if name.endswith(".so")]
+    assert "_fused_default.so" in {Path(kernel).name for kernel in kernels}
+    headers = subprocess.run(["readelf", "--dynamic", *kernels], capture_output=True, text=True, check=True).stdout
+    assert "NEEDED" in headers
+    assert "PATH" not in headers, "folders of the machine that built it"
     report = ROOT / "src/qlocaladam/report"
     assert {f"qlocaladam/report/{path.name}" for path in report.iterdir() if path.suffix in (".css", ".js")} <= {*names}
 
@@ -184,19 +188,35 @@ def test_the_version_is_the_same_everywhere():
     assert set(release["versions"]().values()) == {qlocaladam.__version__}
 
 
+def needs():
+    """What each package that is installed here needs."""
+    return {canonicalize_name(one.metadata["Name"]): one.requires or [] for one in distributions()}
+
+
+def versions_in(file):
+    pins = runpy.run_path(str(ROOT / ".ci/pins.py"))
+    return {one.name: one.specifier for one in pins["named"](ROOT / "envs" / file)}
+
+
 def test_everything_that_is_installed_is_pinned():
     """In files that stand alone, for torch's builds for CPUs and for CUDA alike. `make pins` renews them."""
     pins = runpy.run_path(str(ROOT / ".ci/pins.py"))
-    installed = {canonicalize_name(one.metadata["Name"]): one for one in distributions()}
     named = [one for file in ("requirements", "development") for one in pins["named"](ROOT / f"envs/{file}.txt")]
-    constraints = {one.name: one.specifier for one in pins["named"](ROOT / "envs/constraints.txt")}
-    needed = pins["closure"](named, installed) - pins["TOOLS"]
-    assert needed <= constraints.keys()
-    for name in needed:
-        assert constraints[name].contains(installed[name].version, prereleases=True), name
+    constraints = versions_in("constraints.txt")
+    installed = pins["closure"](named, needs(), {})
+    assert installed <= constraints.keys()
+    for name in installed:
+        assert constraints[name].contains(distribution(name).version, prereleases=True), name
     assert all(constraints[canonicalize_name(one.name)] == one.specifier for one in named)
     for build in ("2.13.0", "2.13.0+cpu", "2.13.0+cu130"):
         assert constraints["torch"].contains(build)
+    assert any(name.startswith("nvidia-cudnn") for name in constraints), "what torch's build for CUDA needs"
+
+
+def test_every_pin_has_a_hash():
+    lines = (ROOT / "envs/hashed.txt").read_text().splitlines()
+    assert versions_in("hashed.txt") == versions_in("constraints.txt")
+    assert all(re.search(r" --hash=sha256:[0-9a-f]{64}$", line) for line in lines if not line.startswith("#"))
 
 
 def test_the_conda_environment_needs_no_other_file():
@@ -204,7 +224,7 @@ def test_the_conda_environment_needs_no_other_file():
     pins = runpy.run_path(str(ROOT / ".ci/pins.py"))
     *_, by_pip = yaml.safe_load((ROOT / "envs/environment.yaml").read_text())["dependencies"]
     listed = {one.name: one.specifier for one in map(Requirement, by_pip["pip"])}
-    installed = {canonicalize_name(one.metadata["Name"]): one for one in distributions()}
-    assert listed.keys() == pins["closure"](pins["named"](ROOT / "envs/requirements.txt"), installed)
-    constraints = {one.name: one.specifier for one in pins["named"](ROOT / "envs/constraints.txt")}
+    named = pins["named"](ROOT / "envs/requirements.txt")
+    assert listed.keys() == pins["closure"](named, needs(), pins["ANY_BUILD"])
+    constraints = versions_in("constraints.txt")
     assert all(constraints[name] == specifier for name, specifier in listed.items())

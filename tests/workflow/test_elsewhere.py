@@ -9,6 +9,7 @@ import yaml
 from projects import ROOT, TEST, Project
 
 from qlocaladam.experiments import configuration
+from qlocaladam.results import kinds
 from qlocaladam.results.layout import Layout
 
 TABLE = "results/test/tables/scaling.csv"
@@ -38,7 +39,7 @@ rule largest_model:
 
 
 def scale_of_tests():
-    return configuration.load([ROOT / "config.yaml"], ["scale=test"])
+    return configuration.load([ROOT / "config.yaml"], ["scale=test"], kinds.check)
 
 
 def everything(said):
@@ -102,7 +103,7 @@ def test_the_report_as_an_archive(finished, tmp_path):
 
 
 def test_the_manifest_for_a_codecheck_is_what_the_default_scale_makes():
-    layout = Layout(configuration.load([ROOT / "config.yaml"]))
+    layout = Layout.load([ROOT / "config.yaml"])
     listed = yaml.safe_load((ROOT / "codecheck.yml").read_text())["manifest"]
     assert all(entry["comment"] for entry in listed)
     made = [f"{layout.results}/{name}" for name in ("claims.csv", "RESULTS.md", "numbers.json")]

@@ -53,9 +53,11 @@ class Reader:
 
     def _change(self, path: Path, text: str) -> None:
         lines = text.splitlines(keepends=True)
+        if not path.exists():
+            path.write_text("")
         old, new = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
-        assert path.read_text().count(old) == 1, f"{path} has not once:\n{old}"
-        path.write_text(path.read_text().replace(old, new))
+        assert path.read_text().count(old) == 1 or not old, f"{path} has not once:\n{old}"
+        path.write_text(path.read_text().replace(old, new) if old else new)
 
     def _run(self, command: list[str], text: str) -> str:
         done = subprocess.run(
@@ -140,6 +142,9 @@ def test_an_experiment_is_added_as_the_guide_says(follow):
     assert [run.parts[-5] for run in reader.trained()] == ["alpha~0.1", "alpha~0.3"]
     assert re.findall(r"& (0\.[13]) &", reader.table("between")) == ["0.1", "0.3"]
     assert (reader.folder / "figures/test/between.pdf").read_bytes().startswith(b"%PDF")
+    assert re.findall(r"(0\.[13]) & (\d+)", reader.table("best_round")), "of the new kind"
+    page = (reader.folder / "results/test/tables/best_round.html").read_text()
+    assert "Trained at scale test: the round with the highest test accuracy." in page
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("add-*.md")), ids=lambda path: path.stem)

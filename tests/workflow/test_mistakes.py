@@ -14,6 +14,7 @@ import yaml
 from projects import ROOT, TEST, mistake
 
 from qlocaladam.experiments import configuration
+from qlocaladam.results import kinds
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
 DIGITS = ("scales", "test", "datasets", "cifar10")
@@ -36,7 +37,7 @@ def refused(change, *overrides: tuple[str, Any]) -> str:
     config = {**deepcopy(CONFIG), "scale": "test"}
     change(config)
     with pytest.raises(ValueError, match=r"^\S+: ") as error:
-        configuration.check(config, ["config.yaml"], dict(overrides))
+        configuration.check(config, ["config.yaml"], dict(overrides), kinds.check)
     said = str(error.value)
     assert "\n" not in said
     return said
@@ -142,6 +143,17 @@ MISTAKES = [
         "figures.states.where.dataset is 'text'",
     ),
     (
+        ("figures", "states"),
+        {"kind": "distributions", "where": {"dataset": ["cifar10", "cifar100"]}},
+        "figures.states.where.dataset is ['cifar10', 'cifar100']; accepted: a name of letters",
+    ),
+    (
+        ("tables", "main", "margin"),
+        0.1,
+        "tables.main has an unknown key 'margin'; accepted: kind, caption, group, experiments, rows, columns, where",
+    ),
+    (("tables", "main", "kind"), "pie", "tables.main.kind is 'pie'; accepted: client_memory, "),
+    (
         ("figures", "lines"),
         {"kind": "convergence", "panels": [PANEL]},
         "figures.lines.panels[0]: a line for iid mixes",
@@ -158,7 +170,7 @@ def test_a_mistake_is_one_line(place, value, said):
     if said is None:
         config = {**deepcopy(CONFIG), "scale": "test"}
         mistake(*place, value=value)(config)
-        configuration.check(config, ["config.yaml"], {})  # 8 bits have blocks of any size
+        configuration.check(config, ["config.yaml"], {}, kinds.check)  # 8 bits have blocks of any size
         place, value = ("arms", "naive-int8"), {"label": "N", "arm": "normalised-4bit", "block_size": 33}
         said = "arms.naive-int8 is normalised-4bit with {'block_size': 33}; "
     assert refused(mistake(*place, value=value)).startswith(f"config.yaml: {said}")
@@ -180,13 +192,13 @@ def test_a_mistake_says_where_it_came_from(tmp_path):
     (tmp_path / "mine.yaml").write_text("clients: 3\n")
     files = ["config.yaml", tmp_path / "mine.yaml"]
     with pytest.raises(ValueError, match=rf"^{re.escape(os.path.relpath(files[1]))}: clients is 3; accepted: "):
-        configuration.check({**deepcopy(CONFIG), "scale": "test", "clients": 3}, files, {})
+        configuration.check({**deepcopy(CONFIG), "scale": "test", "clients": 3}, files, {}, kinds.check)
 
 
 def test_values_of_the_command_line_mean_what_they_do_in_the_file():
     given = {"beyond": "true", "scale": "test", "scales": {"test": {"training": {"rounds": "9", "flip": "true"}}}}
     config = deepcopy(CONFIG)
-    configuration.settle(config, ["config.yaml"], given)
+    configuration.settle(config, ["config.yaml"], given, kinds.check)
     assert config["beyond"] is True
     assert config["scales"]["test"]["training"] == {**CONFIG["scales"]["test"]["training"], "rounds": 9, "flip": True}
 
@@ -195,7 +207,7 @@ def test_a_command_is_told_the_same_configuration():
     given = {"scale": "test", "clients": 7, "scales": {"test": {"training": {"rounds": "9"}}}}
     told = configuration.as_arguments(["config.yaml"], given)
     assert told[:3] == ["--configfile", "config.yaml", "--config"]
-    config = configuration.load(["config.yaml"], told[3:])
+    config = configuration.load(["config.yaml"], told[3:], kinds.check)
     assert (config["scale"], config["clients"], config["scales"]["test"]["training"]["rounds"]) == ("test", 7, 9)
 
 
@@ -226,7 +238,7 @@ def test_no_string_of_the_configuration_reaches_a_shell_as_a_command(copy):
             mistake(*place, value=f"{payload} {accepted}")(tried)
             try:
                 configuration.refuse_by_schema(tried, schema)
-                configuration.check(tried, ["config.yaml"], {})
+                configuration.check(tried, ["config.yaml"], {}, kinds.check)
             except ValueError:
                 continue
             config, accepted = tried, accepted + 1

@@ -6,7 +6,6 @@ are others, and all that follows from them.
 
 from __future__ import annotations
 
-import re
 import shutil
 from typing import NamedTuple
 
@@ -14,32 +13,27 @@ import pytest
 import yaml
 from projects import ROOT, TEST, Project, mistake
 
+from qlocaladam.experiments.grid import GROUPS
+
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
 SCALE = ("scales", "test")
 DIGITS = (*SCALE, "datasets", "cifar10")
-BLOCK = re.compile(r"^rule (\w+):\n((?: {4}.*\n)+)(?:Shell command: (.*)\n)?", re.MULTILINE)
 
 
 class Job(NamedTuple):
     rule: str
     inputs: frozenset[str]
     outputs: frozenset[str]
-    command: str
+    does: str
 
 
 def jobs(project: Project, *arguments: str) -> set[Job]:
     """All jobs of a plan that make files."""
-    said = project.snakemake("--dry-run", "--printshellcmds", "--quiet", "host", *TEST, *arguments)
-    found = set()
-    for rule, block, command in BLOCK.findall(said):
-        files = {
-            name: frozenset(re.findall(rf"^    {name}: (.*)$", block, re.MULTILINE)[0].split(", "))
-            for name in ("input", "output")
-            if re.search(rf"^    {name}: ", block, re.MULTILINE)
-        }
-        if "output" in files:
-            found.add(Job(rule, files.get("input", frozenset()), files["output"], command))
-    return found
+    return {
+        Job(job["rule"], frozenset(job["input"]), frozenset(job["output"]), job["does"])
+        for job in project.jobs(*TEST, *arguments)
+        if job["output"]
+    }
 
 
 def needed(before: set[Job], after: set[Job]) -> set[frozenset[str]]:
@@ -114,6 +108,30 @@ def test_the_first_plan_leaves_nothing_to_do(finished, fresh, name, change, tmp_
     planned = {job.outputs for job in jobs(finished, *config)}
     assert planned == wanted
     assert not (clone.folder / "results").exists()
+
+
+def test_groups_change_no_job_of_the_plain_call(fresh):
+    """What is made by the same command from the same inputs has the same bytes."""
+    clone, plain = fresh
+    more = jobs(clone, *(f"{group}=true" for group in GROUPS))
+    made = frozenset().union(*(job.outputs for job in plain))
+    shared = {job for job in more if job.outputs & made}
+    assert {"memory", "table", "figure", "training_run", "distributions"} <= {job.rule for job in shared}
+    assert shared <= plain
+    pages = {"ledger_page", "reproducibility_page", "results_page"}
+    together = {"collect_numbers", "judge", *pages, "check_results", "passed"}
+    assert {job.rule for job in plain - shared} - {"compile"} == together, "they have a folder of their own"
+
+
+def test_groups_change_no_file_of_the_plain_call(copy):
+    """Registered questions are shown without runs, too."""
+    files = [path for part in ("results", "figures", "paper/generated") for path in (copy.folder / part).rglob("*.*")]
+    before = {path: path.read_bytes() for path in files if path.is_file() and "logs" not in path.parts}
+    copy.snakemake("claims", "pages", *TEST, "registered=true", "train=false")
+    assert (copy.folder / "results/test/with-registered/claims.csv").exists()
+    assert (copy.folder / "results/test/tables/registered.csv").exists()
+    assert {path: path.read_bytes() for path in before} == before
+    assert copy.planned(*TEST) == {}
 
 
 @pytest.mark.parametrize("key", ["threads", "mem_mb", "runtime", "gpu"])

@@ -16,7 +16,6 @@ from projects import ROOT, RUN, TEST, Project
 from scipy import stats
 
 from qlocaladam.cli import main
-from qlocaladam.experiments import configuration
 from qlocaladam.experiments.grid import AXES_OF_TRAINING
 from qlocaladam.federated import record
 from qlocaladam.report import reference
@@ -45,10 +44,7 @@ def folders(results: Path) -> list[Path]:
 
 
 def collect(results: Path, out: Path, *, of: slice = slice(None)) -> None:
-    given = [f"--runs={folder}" for folder in folders(results)[of]]
-    tables = sorted(map(str, results.glob("tables/*.csv")))
-    made = ["--claims", str(results / "claims.csv"), "--tables", *tables]
-    assert main(["reference", "collect", *given, *made, "--out", str(out)]) == 0
+    reference.write(out, folders(results)[of], results / "claims.csv", sorted(results.glob("tables/*.csv")))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +81,7 @@ def test_collected_twice_it_has_the_same_bytes_and_no_path_of_the_machine(finish
     first, again = contents(root / "test"), contents(tmp_path / "again")
     assert first == again
     tables = {f"tables/{path.name}" for path in results.glob("tables/*.csv")}
-    assert len(tables) == len(Layout(configuration.load([ROOT / "config.yaml"], ["scale=test"])).tables)
+    assert len(tables) == len(Layout.load([ROOT / "config.yaml"], ["scale=test"]).tables)
     assert first.keys() == {"runs.csv", "histories.csv.gz", "claims.csv", *tables}
     for name in ("claims.csv", *tables):
         assert first[name] == (results / name).read_bytes()

@@ -6,40 +6,6 @@ LACKING_ANALYSES = {
 }
 
 
-def analysis_inputs(analysis):
-    """The data and, of the clients that are looked at, the partition: that of a run at the defaults."""
-
-    def inputs(wildcards):
-        dataset = wildcards.dataset
-        partition = {"partition": LAYOUT.partition_file(LAYOUT.watched_place(dataset))}
-        found = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
-        return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
-
-    return inputs
-
-
-def analysis_options(analysis):
-    def options(wildcards):
-        return LAYOUT.analysis_options(analysis, wildcards.dataset)
-
-    return options
-
-
-def analysis_minutes(least):
-    def minutes(wildcards, attempt):
-        return attempt * max(least, SIZE["resources"]["runtime"])
-
-    return minutes
-
-
-def baseline(wildcards):
-    return config["tables"][wildcards.table].get("baseline", "fp32")
-
-
-def margin(wildcards):
-    return config["tables"][wildcards.table]["margin"]
-
-
 rule analysis:
     input:
         [f"{EXACT}/{name}" for names in EXACT_FILES.values() for name in names],
@@ -246,7 +212,7 @@ use rule distributions as steps with:
     params:
         analysis="steps",
         options=analysis_options("steps"),
-        arms=LAYOUT.watched_arms(),
+        arms=LAYOUT.watched_arms("steps"),
 
 
 use rule distributions as variance with:

@@ -1,11 +1,6 @@
 # Whether everything is what the configuration makes. `snakemake check` asks, makes nothing, and ends with an error if not.
 
 
-def configuration_arguments(wildcards):
-    """The same configuration for a command of the package."""
-    return configuration.as_arguments(dict.fromkeys(CONFIGURED_BY), config if MODULE else COMMAND_LINE)
-
-
 rule check:
     log:
         f"{TOGETHER}/logs/check.log",
@@ -31,7 +26,7 @@ rule check_results:
         rules.numbers.input,
         rules.claims.input,
         rules.pages.input,
-        code=code("check"),
+        code=code("check", "*"),
     output:
         csv=f"{TOGETHER}/check.csv",
         html=report(

@@ -16,9 +16,9 @@ import qlocaladam
 from qlocaladam import imports
 from qlocaladam.federated.progress import NO_KERNEL
 from qlocaladam.federated.record import FILES
-from qlocaladam.ledger import claims
+from qlocaladam.ledger import presentation
 from qlocaladam.experiments import configuration, consistency, grid
-from qlocaladam.results import latex
+from qlocaladam.results import kinds, latex
 from qlocaladam.report import html, page
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
 from qlocaladam.report.progress import listen
@@ -36,6 +36,8 @@ if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
     package.unlink(missing_ok=True)
     package.symlink_to(Path(qlocaladam.__file__).parent)
     os.environ.update(PYTHONPATH=str(package.parent))
+    # Of which Snakemake would clear the environment of what runs there.
+    workflow.deployment_settings.conda_not_block_search_path_envvars = True
 
 # A module is given what it should have otherwise; files and the command line are those of the workflow that has it.
 MODULE = workflow.modifier.skip_configfile
@@ -43,7 +45,7 @@ CONFIGURED_BY = [] if MODULE else workflow.configfiles
 COMMAND_LINE = {} if MODULE else workflow.config_settings.config
 if MODULE:
     configuration.complete(config, Path(os.environ[project.VARIABLE], "config.yaml"))
-configuration.settle(config, CONFIGURED_BY, COMMAND_LINE)
+configuration.settle(config, CONFIGURED_BY, COMMAND_LINE, kinds.check)
 
 FLAGS = {word.partition("=")[0] for word in sys.argv}
 REPORT = "--report" in FLAGS
@@ -103,12 +105,12 @@ def always(output, **inputs):
     return inputs
 
 
-def code(script, *modules):
-    """The script of a rule and all files of the package that it, or one of these modules, imports. What trains, deals
-    out or prepares has none: settings that are recorded with its results decide about it."""
+def code(script, *kinds):
+    """The script of a rule and all files of the package that it imports, and those of kinds of tables and figures,
+    which are found by name. What trains, deals out or prepares has none: recorded settings decide about it."""
     source = Path(project_file("src/qlocaladam"))
-    programs = [Path(project_file(f"workflow/scripts/{script}.py")), *(source / module for module in modules)]
-    return [str(path) for path in imports.reached(source, *programs)]
+    found = [path for kind in kinds for path in sorted(source.glob(f"results/kinds/{kind}.py"))]
+    return list(map(str, imports.reached(source, Path(project_file(f"workflow/scripts/{script}.py")), *found)))
 
 
 def run_files(rows, *names):

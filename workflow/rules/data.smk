@@ -5,15 +5,6 @@ LACKING_DATA = {
 }
 
 
-def data_inputs(wildcards):
-    source = grid.as_list(config["sources"].get(wildcards.data, []))
-    return always(f"results/data/{wildcards.data}.npz", source=source)
-
-
-def source_flag(wildcards, input):
-    return [f"--source={path}" for path in input.source]
-
-
 rule data:
     input:
         sorted({LAYOUT.data_file(dataset) for dataset in LAYOUT.grid["dataset"]}),

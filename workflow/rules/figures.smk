@@ -1,24 +1,6 @@
 # Figures: PDF for print, PNG for a screen. `snakemake figures` makes them all.
 
 
-def figure_inputs(wildcards):
-    rows = LAYOUT.panel_rows(wildcards.figure)
-    runs = [file for panel in rows for file in run_files(panel, *FILES[1:])]
-    return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if runs else {})
-
-
-def figure_spec(wildcards):
-    return LAYOUT.figure_spec(wildcards.figure)
-
-
-def panel_folders(wildcards):
-    return [run_folders(rows) for rows in LAYOUT.panel_rows(wildcards.figure)]
-
-
-def figure_section(wildcards):
-    return page.numbered(page.section(config["figures"][wildcards.figure]))
-
-
 rule figures:
     input:
         expand(f"{FIGURES}/{{figure}}.{{format}}", figure=FIGURE_NAMES, format=["pdf", "png"]),
@@ -27,7 +9,7 @@ rule figures:
 rule figure:
     input:
         unpack(figure_inputs),
-        code=code("figure"),
+        code=figure_code,
     output:
         pdf=f"{FIGURES}/{{figure}}.pdf",
         png=report(
@@ -51,7 +33,7 @@ rule figure:
 rule rulegraph:
     input:
         snakefile=project_file("Snakefile"),
-        rules=sorted(glob(project_file("workflow/rules") + "/*.smk")),
+        rules=sorted(map(str, Path(project_file("workflow/rules")).glob("*.smk"))),
         configfile=project_file("config.yaml"),
     output:
         f"{FIGURES}/rulegraph.svg",

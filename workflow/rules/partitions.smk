@@ -1,10 +1,6 @@
 # Who holds which training images. The seed of a run is also that of its partition.
 
 
-def image_flag(wildcards):
-    return [] if wildcards.images == "all" else ["--train-images", wildcards.images]
-
-
 rule partitions:
     input:
         sorted({LAYOUT.partition_file(place) for place in PLACES}),

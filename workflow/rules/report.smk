@@ -1,14 +1,6 @@
 # Pages for people: what `snakemake --report report.html` shows beside the figures, and RESULTS.md.
 
 
-def page_spec(wildcards):
-    return LAYOUT.page_spec(wildcards.table)
-
-
-def table_section(wildcards):
-    return page.numbered(page.section(config["tables"][wildcards.table]))
-
-
 rule pages:
     input:
         f"{TOGETHER}/claims.html",
@@ -20,7 +12,7 @@ rule pages:
 rule table_page:
     input:
         table=f"{RESULTS}/tables/{{table}}.csv",
-        code=code("table_page"),
+        code=page_code,
     output:
         report(
             f"{RESULTS}/tables/{{table}}.html",
@@ -85,7 +77,7 @@ rule results_page:
         figures=expand(f"{FIGURES}/{{figure}}.png", figure=FIGURE_NAMES),
         numbers=f"{TOGETHER}/numbers.json",
         claims=f"{TOGETHER}/claims.csv",
-        code=code("results_page"),
+        code=code("results_page", "*"),
     output:
         f"{TOGETHER}/RESULTS.md",
     log:
@@ -127,7 +119,7 @@ rule kept_results_page:
         registered=project_file("paper/registered.yaml"),
         kept=sorted(glob("paper/reference/*/**/*.csv", recursive=True)),
         pictures=sorted(glob("docs/images/*/*.png")),
-        code=code("kept_results_page"),
+        code=code("kept_results_page", "*"),
     output:
         "RESULTS.md",
     log:
@@ -136,7 +128,7 @@ rule kept_results_page:
     conda:
         "../../envs/environment.yaml"
     params:
-        reference="paper/reference",
+        reference=reference_folder,
         labels={scale: LAYOUT.labels(scale) for scale in config["scales"]},
     script:
         "../scripts/kept_results_page.py"

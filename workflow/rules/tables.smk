@@ -1,15 +1,6 @@
 # Tables: LaTeX for a paper, CSV for a program. `snakemake tables` makes them all.
 
 
-def table_inputs(wildcards):
-    runs = table_runs(wildcards) if len(LAYOUT.table_rows(wildcards.table)) else []
-    return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
-
-
-def table_spec(wildcards):
-    return LAYOUT.table_spec(wildcards.table)
-
-
 rule tables:
     input:
         expand(f"{LATEX}/tables/{{table}}.tex", table=TABLES),
@@ -19,7 +10,7 @@ rule tables:
 rule table:
     input:
         unpack(table_inputs),
-        code=code("table"),
+        code=table_code,
     output:
         tex=f"{LATEX}/tables/{{table}}.tex",
         csv=f"{RESULTS}/tables/{{table}}.csv",

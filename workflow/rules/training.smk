@@ -1,21 +1,6 @@
 # One federated training run for each place in the grid.
 
 
-def training_inputs(wildcards):
-    place = RUNS[wildcards.run]
-    inputs = {"data": LAYOUT.data_file(place["dataset"]), "partition": LAYOUT.partition_file(place)}
-    return always(f"{LAYOUT.run_folder(place)}/summary.json", **inputs)
-
-
-def training_flags(wildcards):
-    return grid.training_flags(LAYOUT.asked(LAYOUT.runs), RUNS[wildcards.run])
-
-
-def training_minutes(wildcards, attempt):
-    """Tried again (a profile's `retries`), a job gets more time; a run goes on from its checkpoint."""
-    return attempt * SIZE["resources"]["runtime"]
-
-
 rule train:
     input:
         run_files(LAYOUT.runs),

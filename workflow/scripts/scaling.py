@@ -3,6 +3,6 @@
 from qlocaladam.jobs import logged, write
 
 with logged(snakemake.log[0]):
-    from qlocaladam.analysis import footprint
+    from qlocaladam.analysis import memory
 
-    write(snakemake.output[0], footprint.scaling())
+    write(snakemake.output[0], memory.scaling())

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from qlocaladam.analysis.footprint import memory
+from qlocaladam.analysis.memory import optimizer_memory
 from qlocaladam.checks import whole_number
 from qlocaladam.models import PAPER_MODELS, ResNet18
 
@@ -43,7 +43,7 @@ def client_memory(
     states, as a share of all that it holds with those.
     """
     wanted = [(dataset, arm, arms[arm].get("block_size", block_size)) for dataset in PAPER_MODELS for arm in arms]
-    states = memory(arms, wanted)
+    states = optimizer_memory(arms, wanted)
     rows = []
     for dataset, of_dataset in states.groupby("dataset", sort=False):
         for image_size in image_sizes:

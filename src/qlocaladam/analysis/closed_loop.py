@@ -80,7 +80,7 @@ def follow(
     params = list(model.parameters())
     optimizer = how.make_optimizer(params, round_, client)
     exact = _Exact(params)
-    found: list[Step] = []
+    taken: list[Step] = []
     for inputs, targets in itertools.islice(batches(data, indices, how, round_, client), steps):
         model.train(len(targets) > 1)  # as train_client does it
         with torch.autocast(targets.device.type, torch.bfloat16, enabled=how.autocast):
@@ -91,8 +91,8 @@ def follow(
         before = _joined(params)
         optimizer.step()
         moved = (_joined(params) - before) / how.optimizer["lr"]
-        found.append(Step(len(found) + 1, loss.item(), **_compared(moved, wanted), **exact.shares()))
-    return found
+        taken.append(Step(len(taken) + 1, loss.item(), **_compared(moved, wanted), **exact.shares()))
+    return taken
 
 
 class _Exact:

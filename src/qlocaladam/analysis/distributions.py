@@ -288,7 +288,7 @@ def error_table(states: States) -> pd.DataFrame:
 def codecs(state: str, log_offset: float = LogCodec.offset) -> Iterator[Codec]:
     """Every codec that the optimizer has for a state, at each rounding, and at each block size it is to be seen at.
 
-    Without the one that stores no state but the ratio of both: `analysis.steps` compares that.
+    Without the one that stores no state but the ratio of both: `analysis.step_errors` compares that.
     """
     for name in {"momentum": MOMENTUM_CODECS, "variance": VARIANCE_CODECS}[state]:
         options = {**ARMS["fp32"], state: name}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qlocaladam import RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import follow
-from qlocaladam.analysis.steps import options_of
+from qlocaladam.analysis.step_errors import options_of
 from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.partition import partition
@@ -50,8 +50,8 @@ def analyse(
     for name, entry in arms.items():
         of_arm = replace(settings, arm="fp32", optimizer=options_of(name, entry))
         model = make_model(of_arm, dataset.outputs, device)
-        found = follow(model, data, indices, of_arm.local_training(), steps=steps, client=client)
-        by_step += [{"arm": name, **step._asdict()} for step in found]
+        taken = follow(model, data, indices, of_arm.local_training(), steps=steps, client=client)
+        by_step += [{"arm": name, **step._asdict()} for step in taken]
     table = pd.DataFrame(by_step, columns=BY_STEP)
     plain = replace(settings, arm="fp32", optimizer={})
     return (

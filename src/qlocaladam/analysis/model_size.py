@@ -15,7 +15,7 @@ import torch
 
 from qlocaladam import ARITHMETIC_SINCE, RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import Step, follow
-from qlocaladam.analysis.steps import options_of
+from qlocaladam.analysis.step_errors import options_of
 from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated.batches import sample_sets
 from qlocaladam.federated.rounds import make_model, prepare_device
@@ -66,18 +66,18 @@ def _of_width(
     for arm, options in arms.items():
         model = make_model(settings, dataset.outputs, device, text=True)
         how = replace(settings, arm="fp32", optimizer=dict(options), flip=False).local_training()
-        found = follow(model, data, torch.arange(len(data)), how, steps=steps)
-        exact = exact or found
-        way, fp32 = (sum(step.way for step in one) for one in (found, exact))
+        taken = follow(model, data, torch.arange(len(data)), how, steps=steps)
+        exact = exact or taken
+        way, fp32 = (sum(step.way for step in one) for one in (taken, exact))
         rows.append(
             {
                 "width": settings.width,
                 "parameters": sum(param.numel() for param in model.parameters()),
                 "arm": arm,
-                "steps": len(found),
+                "steps": len(taken),
                 "way": way,
                 "relative_way": way / fp32,
-                "loss": found[-1].loss,
+                "loss": taken[-1].loss,
                 "zero": exact[-1].zero,
                 "below": exact[-1].below,
             }

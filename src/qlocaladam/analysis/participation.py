@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from qlocaladam.federated.sampling import participation, participation_summary, sample_clients, steps_per_round
+from qlocaladam.files import json_text
 
 
 def sampling(seed: int = 42, rounds: int = 120, clients: int = 10, per_round: int = 5) -> dict[str, Any]:
@@ -47,4 +47,4 @@ def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFra
 def files(clients: Path) -> dict[str, pd.DataFrame | str]:
     """By the names of the files, from clients.csv of `heterogeneity`."""
     held = pd.read_csv(clients, dtype={"alpha": str})
-    return {"sampling.json": json.dumps(sampling(), indent=2) + "\n", "steps.csv": steps(held)}
+    return {"sampling.json": json_text(sampling()), "steps.csv": steps(held)}

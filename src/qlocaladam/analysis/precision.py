@@ -59,17 +59,17 @@ def simulated_tree(values: Values) -> Values:
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean, median and largest relative error of each code, and the share of values that it sets to 0, in percent."""
     by_code = frame.assign(zero=frame["decoded"] == 0).groupby("code", sort=False)
-    found = 100 * by_code["relative_error"].agg(["mean", "median", "max"]).assign(zero=by_code["zero"].mean())
-    return found.add_suffix("_percent").reset_index()
+    errors = 100 * by_code["relative_error"].agg(["mean", "median", "max"]).assign(zero=by_code["zero"].mean())
+    return errors.add_suffix("_percent").reset_index()
 
 
 def by_decade(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean relative error of each code in each decade of the values, which is named by where it begins."""
     position = np.searchsorted(DECADES, frame["value"], side="right") - 1
     decades = frame.assign(decade=np.take(DECADES, position.clip(0)))  # float32's 1e-7 may be just below it
-    found = 100 * decades.groupby(["code", "decade"], sort=False)["relative_error"].mean()
+    errors = 100 * decades.groupby(["code", "decade"], sort=False)["relative_error"].mean()
     return (
-        found.rename("mean_percent")
+        errors.rename("mean_percent")
         .reset_index()
         .sort_values("decade", kind="stable", ignore_index=True)[["decade", "code", "mean_percent"]]
     )

@@ -98,8 +98,8 @@ def _tests(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
             warnings.filterwarnings("ignore", "Precision loss occurred", RuntimeWarning)
             test = scipy.stats.ttest_ind(ours, theirs, equal_var=equal)
             low, high = test.confidence_interval(0.95)
-        found = {"ci_low": low, "ci_high": high, "t": test.statistic, "df": test.df, "p": test.pvalue}
-        row |= {prefix + name: float(value) for name, value in found.items()}
+        result = {"ci_low": low, "ci_high": high, "t": test.statistic, "df": test.df, "p": test.pvalue}
+        row |= {prefix + name: float(value) for name, value in result.items()}
     return row
 
 

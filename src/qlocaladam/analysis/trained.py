@@ -30,31 +30,31 @@ def _distributions(settings: RunSettings, data: Any) -> Files:
 
 
 def _steps(settings: RunSettings, data: Any, partition: Any, arms: Mapping[str, Any], after: int = 3) -> Files:
-    from qlocaladam.analysis import steps
+    from qlocaladam.analysis import step_errors
 
-    by_layer, by_decade, found = steps.analyse(settings, data, partition, arms, after)
-    return {"steps.csv": by_layer, "steps_by_decade.csv": by_decade, "summary.json": found}
+    by_layer, by_decade, summary = step_errors.analyse(settings, data, partition, arms, after)
+    return {"steps.csv": by_layer, "steps_by_decade.csv": by_decade, "summary.json": summary}
 
 
 def _variance(settings: RunSettings, data: Any, partition: Any) -> Files:
     from qlocaladam.analysis import variance
 
-    table, found = variance.analyse(settings, data, partition)
-    return {"variance.csv": table, "summary.json": found}
+    table, summary = variance.analyse(settings, data, partition)
+    return {"variance.csv": table, "summary.json": summary}
 
 
 def _model_size(settings: RunSettings, data: Any, arms: Mapping[str, Any], widths: Any, steps: int) -> Files:
     from qlocaladam.analysis import model_size
 
-    table, found = model_size.analyse(settings, data, arms, tuple(widths), steps)
-    return {"model_size.csv": table, "summary.json": found}
+    table, summary = model_size.analyse(settings, data, arms, tuple(widths), steps)
+    return {"model_size.csv": table, "summary.json": summary}
 
 
 def _microscope(settings: RunSettings, data: Any, arms: Mapping[str, Any], steps: int | None = None) -> Files:
     from qlocaladam.analysis import microscope
 
-    table, by_step, found = microscope.analyse(settings, data, arms, steps)
-    return {"microscope.csv": table, "microscope_by_step.csv": by_step, "summary.json": found}
+    table, by_step, summary = microscope.analyse(settings, data, arms, steps)
+    return {"microscope.csv": table, "microscope_by_step.csv": by_step, "summary.json": summary}
 
 
 ANALYSES: dict[str, Callable[..., Files]] = {

@@ -1,4 +1,4 @@
-"""Where the variance of Adam lives in real client training: by round and layer, against the floor of the released code.
+"""The variance of Adam in real client training: by round and layer, beside the floor of the released code.
 
 Clients train in FP32. What is looked at are the states that they end their local training with, all clients of a round
 together. The same settings, data and partition give the same bytes.

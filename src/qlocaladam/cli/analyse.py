@@ -75,9 +75,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _made(analysis: str, **given: Any) -> dict[str, Any]:
     if analysis == "scaling":
-        from qlocaladam.analysis import footprint
+        from qlocaladam.analysis import memory
 
-        return {"scaling.csv": footprint.scaling()}
+        return {"scaling.csv": memory.scaling()}
     if analysis == "precision":
         from qlocaladam.analysis import precision
 

@@ -25,12 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from qlocaladam.experiments import configuration
     from qlocaladam.jobs import write
     from qlocaladam.report import check
     from qlocaladam.results.layout import Layout
 
-    layout = Layout(configuration.load(arguments.configfile, arguments.config))
+    layout = Layout.load(arguments.configfile, arguments.config)
     if layout.kept:
         raise ValueError("reference is True; accepted: false, for what is kept is checked where it is read")
     findings = check.check(layout, arguments.only or check.KINDS)

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
     path = arguments.numbers or Path("results", arguments.scale, "numbers.json")
     if not path.exists():
         raise ValueError(f"{path} is not there; `snakemake claims --config scale={arguments.scale}` makes it")
-    from qlocaladam.ledger import claims
+    from qlocaladam.ledger import claims, form, presentation
 
-    verdicts = claims.judge(claims.load(arguments.published), json.loads(path.read_text()), arguments.scale)
-    print(claims.summary(verdicts))
+    verdicts = claims.judge(form.load(arguments.published), json.loads(path.read_text()), arguments.scale)
+    print(presentation.summary(verdicts))

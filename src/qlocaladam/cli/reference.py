@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from qlocaladam.experiments import configuration
     from qlocaladam.experiments.grid import short_name
     from qlocaladam.jobs import write
     from qlocaladam.report import reference
@@ -40,7 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     kept = reference.read(arguments.reference, arguments.scale)
     overrides = [f"scale={arguments.scale}", *arguments.config]
-    layout = Layout(configuration.load(arguments.configfile, overrides))
+    layout = Layout.load(arguments.configfile, overrides)
     asked = [short_name(place) for place in layout.runs.to_dict("records")]
     others = len(kept) - kept["run"].isin(asked).sum()
     kept = kept[kept["run"].isin(asked)].reset_index(drop=True)

@@ -56,13 +56,13 @@ def digits(name: str) -> Dataset:
 def _read_digits() -> tuple[Images, Labels]:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
-    except ImportError as error:
-        raise DataUnavailable(f"digits come with scikit-learn ({error}): {how_to_install('sklearn')}") from error
+    except ModuleNotFoundError as error:
+        raise DataUnavailable(f"digits come with scikit-learn: {how_to_install('sklearn')}") from error
     bunch = load_digits()
     levels, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.uint8)
-    found = hashlib.sha256(levels.tobytes() + labels.tobytes()).hexdigest()
-    if found != DIGITS_SHA256:
-        raise DataInvalid(f"scikit-learn's load_digits: SHA-256 is {found}; accepted is {DIGITS_SHA256}")
+    sha256 = hashlib.sha256(levels.tobytes() + labels.tobytes()).hexdigest()
+    if sha256 != DIGITS_SHA256:
+        raise DataInvalid(f"scikit-learn's load_digits: SHA-256 is {sha256}; accepted is {DIGITS_SHA256}")
     # 17 levels, 0 to 16, to 0 to 255, rounded.
     return ((levels.astype(np.uint16) * 255 + 8) // 16).astype(np.uint8), labels.astype(np.int64)
 

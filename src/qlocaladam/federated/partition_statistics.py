@@ -71,7 +71,7 @@ def client_rows(part: Partition, labels: ArrayLike) -> list[ClientRow]:
     return rows
 
 
-def heterogeneity(alpha: float | str) -> str:
+def heterogeneity_word(alpha: float | str) -> str:
     """The paper's word for a concentration; 'Low', for those above its highest, is ours.
 
     The paper says that the words follow the ratio to a uniform distribution, but no thresholds give them: 4.3
@@ -106,5 +106,5 @@ def summary(part: Partition, labels: ArrayLike) -> Summary:
         sample_std=float(sizes.std(ddof=1)) if part.clients > 1 else None,
         min_samples=int(sizes.min()),
         max_samples=int(sizes.max()),
-        heterogeneity=heterogeneity(part.alpha),
+        heterogeneity=heterogeneity_word(part.alpha),
     )

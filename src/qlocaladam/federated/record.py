@@ -135,7 +135,7 @@ def _compared(made: Any, asked: Json) -> Iterator[tuple[str, Any, Any]]:
 
 
 def sealed(content: Json) -> dict[str, Any]:
-    """The content with a hash of all of it: whoever changes a value and not the hash is found out."""
+    """The content with a hash of all of it: a value that was changed without the hash is noticed."""
     own = {key: value for key, value in content.items() if key != SEAL}
     return {**own, SEAL: hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()}
 

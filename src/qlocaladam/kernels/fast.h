@@ -9,7 +9,8 @@
 #define AHEAD 2304                                    /* floats between a load and its prefetch */
 
 typedef struct {
-    float m[ROW], apart1[192], v[ROW], apart2[192], divisor[ROW];     /* rows that do not share cache sets */
+    /* Rows of whole cache lines, which do not share cache sets. */
+    _Alignas(64) float m[ROW], apart1[192], v[ROW], apart2[192], divisor[ROW];
     uint8_t wide_m[ROW], wide_v[ROW];                 /* codes of 4 bits, one a byte */
     /* Of each block, decoding: momentum and variance come multiplied by their betas. */
     float low_m[16], high_m[16], step_m[16], base_v[16], step_v[16];
@@ -36,7 +37,7 @@ typedef struct {
 INLINE int ordinary(float low, float high)
 {
     int32_t k = greater(bits_of(low) & 0x7fffffff, bits_of(high) & 0x7fffffff);
-    return k == 0 || (k >= bits_of(0x1p-60f) && k <= bits_of(0x1p125f));
+    return (k == 0) | ((k >= bits_of(0x1p-60f)) & (k <= bits_of(0x1p125f)));
 }
 
 INLINE int prepare_decoding(const Fast *f, const Settings *s, int relative, int bits, int blocks, const float *ranges_m,
@@ -45,33 +46,31 @@ INLINE int prepare_decoding(const Fast *f, const Settings *s, int relative, int 
     const float top = bits == 8 ? 255.0f : 15.0f, zero = bits == 8 ? 127.0f : 7.0f, beta2 = f->adam.beta2;
     const float least_m = s->least_momentum, least_v = s->least_variance, offset = f->offset;
     const float floor = float_of((int32_t)f->adam.floor), log_beta2 = log2_of(beta2);
-    float low[16] = {0}, high[16] = {0}, square_low[16] = {0}, square_high[16] = {0};
+    float means[32] = {0}, squares[32] = {0};
     int usable = 1;
-    for (int j = 0; j < blocks; j++) {
-        low[j] = relative ? -ranges_m[j] : ranges_m[2 * j];
-        high[j] = relative ? ranges_m[j] : ranges_m[2 * j + 1];
-        square_low[j] = ranges_v[2 * j];
-        square_high[j] = ranges_v[2 * j + 1];
-        usable &= ordinary(low[j], high[j]) && square_low[j] >= 0.0f && square_high[j] <= 0x1p120f;
-    }
-    SIMD
+    memcpy(means, ranges_m, sizeof(float) * (size_t)blocks * (relative ? 1 : 2));
+    memcpy(squares, ranges_v, 2 * sizeof(float) * (size_t)blocks);
+    _Pragma("omp simd reduction(&:usable)")
     for (int j = 0; j < 16; j++) {
+        const float low = relative ? -means[j] : means[2 * j], high = relative ? means[j] : means[2 * j + 1];
+        const float square_low = squares[2 * j], square_high = squares[2 * j + 1];
+        usable &= ordinary(low, high) & (square_low >= 0.0f) & (square_high <= 0x1p120f);
         if (relative) {
-            r->step_m[j] = high[j] * (f->beta1 / zero);
+            r->step_m[j] = high * (f->beta1 / zero);
         } else {
-            float span = high[j] - low[j], highest = low[j] + least_m > high[j] ? low[j] + least_m : high[j];
-            r->low_m[j] = low[j] * f->beta1;
+            float span = high - low, highest = low + least_m > high ? low + least_m : high;
+            r->low_m[j] = low * f->beta1;
             r->high_m[j] = highest * f->beta1;
             r->step_m[j] = (span < least_m ? least_m : span) * (f->beta1 / top * (1.0f + 0x1p-21f));
         }
-        float l = log2_of(square_low[j] + offset), h = log2_of(square_high[j] + offset);
+        float l = log2_of(square_low + offset), h = log2_of(square_high + offset);
         int narrow = h - l < least_v;
         h = narrow ? l + least_v : h;
         float hair = 0x1p-19f + 0x1p-22f * float_of(greater(bits_of(l) & 0x7fffffff, bits_of(h) & 0x7fffffff));
         r->base_v[j] = l - hair + log_beta2;
         r->step_v[j] = (h - l + 2 * hair) / top;
-        r->low_v[j] = bits_of((square_low[j] < floor ? floor : square_low[j]) * beta2);
-        r->high_v[j] = narrow ? INFINITE_BITS : bits_of((square_high[j] < floor ? floor : square_high[j]) * beta2);
+        r->low_v[j] = bits_of((square_low < floor ? floor : square_low) * beta2);
+        r->high_v[j] = narrow ? INFINITE_BITS : bits_of((square_high < floor ? floor : square_high) * beta2);
     }
     return usable;
 }
@@ -84,32 +83,33 @@ INLINE int prepare_encoding(const Fast *f, const Settings *s, int relative, int 
     const int top = (bits == 8 ? 255 : 15) - relative;
     /* Levels are cut off, not rounded; stochastic noise comes as a number from 1 to 2. */
     const float shift = stochastic ? -1.0f : 0.5f;
+    float means[32], squares[32];
     int usable = 1;
-    for (int j = 0; j < blocks; j++) usable &= r->least_v[j] >= 0 && r->most_v[j] < INFINITE_BITS;
-    for (int j = 0; j < blocks && !relative; j++) usable &= ordinary(r->least_m[j], r->most_m[j]);
-    SIMD
+    _Pragma("omp simd reduction(&:usable)")
     for (int j = 0; j < 16; j++) {
         float low = r->least_m[j], high = r->most_m[j], span = high - low;
         if (relative) {
             high = high < 0x1p-60f ? 0.0f : high;
-            r->most_m[j] = high;
+            means[j] = high;
             r->per_m[j] = levels_per(2.0f * high, top);
             r->shift_m[j] = zero + shift;
         } else {
             r->per_m[j] = levels_per(span < s->least_momentum ? s->least_momentum : span, top);
             r->shift_m[j] = shift - low * r->per_m[j];
+            means[2 * j] = low;
+            means[2 * j + 1] = high;
         }
         float l = log2_of(float_of(r->least_v[j]) + offset), h = log2_of(float_of(r->most_v[j]) + offset);
         float logs = h - l < s->least_variance ? s->least_variance : h - l;
         r->per_v[j] = levels_per(logs, bits == 8 ? 255 : 15);
         r->shift_v[j] = shift - l * r->per_v[j];
+        squares[2 * j] = float_of(r->least_v[j]);
+        squares[2 * j + 1] = float_of(r->most_v[j]);
+        int finite = (r->least_v[j] >= 0) & (r->most_v[j] < INFINITE_BITS);
+        usable &= (j >= blocks) | ((relative | ordinary(low, high)) & finite);
     }
-    for (int j = 0; j < blocks; j++) {
-        if (relative) ranges_m[j] = r->most_m[j];
-        else ranges_m[2 * j] = r->least_m[j], ranges_m[2 * j + 1] = r->most_m[j];
-        ranges_v[2 * j] = float_of(r->least_v[j]);
-        ranges_v[2 * j + 1] = float_of(r->most_v[j]);
-    }
+    memcpy(ranges_m, means, sizeof(float) * (size_t)blocks * (relative ? 1 : 2));
+    memcpy(ranges_v, squares, 2 * sizeof(float) * (size_t)blocks);
     return usable;
 }
 

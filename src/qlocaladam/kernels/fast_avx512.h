@@ -1,4 +1,5 @@
-/* The two loops of the fast path for AVX-512. A block of 64 is four vectors. */
+/* The two loops of the fast path for AVX-512. A block of 64 is four vectors, which the first loop takes through each
+ * stage together: one after the other they would wait for their own results. */
 #include <immintrin.h>
 
 typedef __m512 V;
@@ -61,9 +62,11 @@ INLINE I load_codes(const uint8_t *from, int k, int bits)
     return _mm512_srlv_epi32(_mm512_permutexvar_epi32(halves, _mm512_set1_epi64(word)), shifts);
 }
 
-INLINE void store_codes(uint8_t *to, const I c[4], int bits)
+/* Levels below 0 are stored as 0, and above `top` as top. */
+INLINE void store_codes(uint8_t *to, const I c[4], int bits, int top)
 {
-    I all = _mm512_packus_epi16(_mm512_packus_epi32(c[0], c[1]), _mm512_packus_epi32(c[2], c[3]));
+    I all = _mm512_packus_epi16(_mm512_packs_epi32(c[0], c[1]), _mm512_packs_epi32(c[2], c[3]));
+    if (top < 255) all = _mm512_min_epu8(all, _mm512_set1_epi8((char)top));
     all = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), all);
     if (bits == 8) _mm512_storeu_si512(to, all);
     else _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(all, _mm512_set1_epi16(0x1001))));
@@ -75,15 +78,16 @@ INLINE V fold_pairs(V a, V b) { return _mm512_min_ps(_mm512_shuffle_f32x4(a, b, 
 INLINE V fold_lanes(V a, V b) { return _mm512_min_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)); }
 INLINE V negative(V x) { return FLOATS(_mm512_xor_epi32(BITS(x), _mm512_set1_epi32(INT32_MIN))); }
 
-/* Of four blocks: the least of m and v and the least of -m and -v, from four lanes each in one vector a block. */
-INLINE void store_extremes(const V of_block[4], int j, Room *restrict r)
+/* Of four blocks: the least of m and v and the least of -m and -v, from four lanes each in one vector a block. Relative
+ * momentum is between the negative of its largest magnitude, which is the least here, and that magnitude. */
+INLINE void store_extremes(const V of_block[4], int j, int relative, Room *restrict r)
 {
     float found[16] __attribute__((aligned(64)));
     _mm512_store_ps(found, fold_lanes(fold_lanes(of_block[0], of_block[1]), fold_lanes(of_block[2], of_block[3])));
     for (int i = 0; i < 4; i++) {
         r->least_m[j + i] = found[i];
         r->least_v[j + i] = bits_of(found[4 + i]);
-        r->most_m[j + i] = -found[8 + i];
+        r->most_m[j + i] = -found[relative ? i : 8 + i];
         r->most_v[j + i] = bits_of(-found[12 + i]);
     }
 }
@@ -97,16 +101,23 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
     const V lanes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), offset = K(f->scaled_offset);
     V largest = _mm512_setzero_ps();
     for (int group = 0; group < blocks; group += 4) {
-        V extremes[4] = {lanes, lanes, lanes, lanes};
+        V extremes[4] = {lanes, lanes, lanes, lanes}, low_half[4], high_half[4];
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            const V step_v = K(r->step_v[group + i]), base_v = K(r->base_v[group + i]);
+            if (bits == 8) {
+                high_half[i] = exp2_vector(FMA(lanes, MUL(step_v, K(16.0f)), base_v));
+                low_half[i] = exp2_vector(MUL(lanes, step_v));
+            } else {
+                high_half[i] = exp2_vector(FMA(lanes, step_v, base_v));
+            }
+        }
         for (int j = group; j < blocks && j < group + 4; j++) {
-            const V step_m = K(r->step_m[j]), low_m = K(r->low_m[j]), high_m = K(r->high_m[j]), step_v = K(r->step_v[j]);
+            const V step_m = K(r->step_m[j]), low_m = K(r->low_m[j]), high_m = K(r->high_m[j]);
             const V low_v = K(float_of(r->low_v[j])), high_v = K(float_of(r->high_v[j]));
             /* A value is the product of two table entries, one for each half of its code; of 4 bits it is one entry. */
-            V table_m = lanes, table_v = exp2_vector(FMA(lanes, step_v, K(r->base_v[j]))), table_root = lanes, high_half = lanes;
-            if (bits == 8) {
-                high_half = exp2_vector(FMA(lanes, MUL(step_v, K(16.0f)), K(r->base_v[j])));
-                table_v = exp2_vector(MUL(lanes, step_v));
-            } else {
+            V table_m = lanes, table_v = high_half[j - group], table_root = lanes;
+            if (bits == 4) {
                 table_v = greater_bits(lesser_bits(_mm512_sub_ps(table_v, offset), high_v), low_v);
                 table_root = _mm512_sqrt_ps(table_v);
                 table_m = relative ? MUL(_mm512_sub_ps(lanes, K(7.0f)), step_m)
@@ -114,52 +125,60 @@ INLINE void first_loop(const Fast *f, int plain, int relative, int bits, int blo
             }
             _mm_prefetch((const char *)(codes_m + bytes * j + AHEAD / 64 * bytes), _MM_HINT_T1);
             _mm_prefetch((const char *)(codes_v + bytes * j + AHEAD / 64 * bytes), _MM_HINT_T1);
-            V least_m = _mm512_setzero_ps(), most_m = lanes, least_v = lanes, most_v = lanes;
+            V G[4], M[4], W[4], Y[4];
             UNROLL
             for (int k = 0; k < 4; k++) {
                 const int at = 64 * j + 16 * k;
-                V G = _mm512_loadu_ps(g + at), M, W;
                 _mm_prefetch((const char *)(g + at + AHEAD), _MM_HINT_T1);
                 _mm_prefetch((const char *)(p + at + AHEAD), _MM_HINT_T1);
-                if (!plain) G = MUL(G, K(a.sign));
-                if (!plain && a.decay != 0.0f) G = FMA(_mm512_loadu_ps(p + at), K(a.decay), G);
                 I code_m = load_codes(codes_m + bytes * j, k, bits), code_v = load_codes(codes_v + bytes * j, k, bits);
                 if (bits == 4) {
-                    M = _mm512_permutexvar_ps(code_m, table_m);
-                    W = _mm512_permutexvar_ps(code_v, table_v);
-                    if (relative) M = MUL(M, _mm512_permutexvar_ps(code_v, table_root));
+                    M[k] = _mm512_permutexvar_ps(code_m, table_m);
+                    W[k] = _mm512_permutexvar_ps(code_v, table_v);
+                    if (relative) M[k] = MUL(M[k], _mm512_permutexvar_ps(code_v, table_root));
                 } else {
-                    V high = _mm512_permutexvar_ps(_mm512_srli_epi32(code_v, 4), high_half);
-                    W = _mm512_fmsub_ps(_mm512_permutexvar_ps(code_v, table_v), high, offset);
-                    W = greater_bits(lesser_bits(W, high_v), low_v);
-                    if (relative) {
-                        M = MUL(_mm512_cvtepi32_ps(_mm512_sub_epi32(code_m, _mm512_set1_epi32(127))), step_m);
-                        M = MUL(M, root_of(W));
-                    } else {
-                        M = _mm512_min_ps(FMA(_mm512_cvtepi32_ps(code_m), step_m, low_m), high_m);
-                    }
+                    V high = _mm512_permutexvar_ps(_mm512_srli_epi32(code_v, 4), table_v);
+                    W[k] = _mm512_fmsub_ps(_mm512_permutexvar_ps(code_v, low_half[j - group]), high, offset);
+                    W[k] = greater_bits(lesser_bits(W[k], high_v), low_v);
+                    if (relative) M[k] = MUL(_mm512_cvtepi32_ps(_mm512_sub_epi32(code_m, _mm512_set1_epi32(127))), step_m);
+                    else M[k] = _mm512_min_ps(FMA(_mm512_cvtepi32_ps(code_m), step_m, low_m), high_m);
                 }
-                M = FMA(G, K(a.rest1), M);
-                W = FMA(MUL(G, K(a.rest2)), G, W);
-                if (relative) {
-                    V y = inverse_root(W);
-                    M = MUL(M, y);
-                    _mm512_storeu_ps(r->divisor + at, FMA(y, K(a.eps), K(a.correction)));
-                } else {
-                    _mm512_storeu_ps(r->divisor + at, FMA(_mm512_sqrt_ps(W), K(a.correction), K(a.eps)));
-                }
-                _mm512_storeu_ps(r->m + at, M);
-                _mm512_storeu_ps(r->v + at, W);
-                V magnitude = relative ? _mm512_abs_ps(M) : M;
-                if (!relative) least_m = k ? _mm512_min_ps(least_m, M) : M;
-                most_m = k ? _mm512_max_ps(most_m, magnitude) : magnitude;
-                least_v = k ? lesser_bits(least_v, W) : W;
-                most_v = k ? FLOATS(_mm512_max_epu32(BITS(most_v), BITS(W))) : W;
+            }
+            UNROLL
+            for (int k = 0; k < 4; k++) M[k] = relative && bits == 8 ? MUL(M[k], root_of(W[k])) : M[k];
+            UNROLL
+            for (int k = 0; k < 4; k++) {
+                const int at = 64 * j + 16 * k;
+                G[k] = _mm512_loadu_ps(g + at);
+                if (!plain) G[k] = MUL(G[k], K(a.sign));
+                if (!plain && a.decay != 0.0f) G[k] = FMA(_mm512_loadu_ps(p + at), K(a.decay), G[k]);
+                W[k] = FMA(MUL(G[k], K(a.rest2)), G[k], W[k]);
+                M[k] = FMA(G[k], K(a.rest1), M[k]);
+            }
+            UNROLL
+            for (int k = 0; k < 4; k++) Y[k] = relative ? inverse_root(W[k]) : _mm512_sqrt_ps(W[k]);
+            UNROLL
+            for (int k = 0; k < 4; k++) {
+                const int at = 64 * j + 16 * k;
+                _mm512_storeu_ps(r->v + at, W[k]);
+                if (relative) M[k] = MUL(M[k], Y[k]);
+                _mm512_storeu_ps(r->m + at, M[k]);
+                V divisor = relative ? FMA(Y[k], K(a.eps), K(a.correction)) : FMA(Y[k], K(a.correction), K(a.eps));
+                _mm512_storeu_ps(r->divisor + at, divisor);
+            }
+            /* Of relative momentum the least is that of -|m|. */
+            V least_m = M[0], most_m = M[0], least_v = W[0], most_v = W[0];
+            UNROLL
+            for (int k = 1; k < 4; k++) {
+                least_m = relative ? _mm512_range_ps(least_m, M[k], 15) : _mm512_min_ps(least_m, M[k]);
+                if (!relative) most_m = _mm512_max_ps(most_m, M[k]);
+                least_v = lesser_bits(least_v, W[k]);
+                most_v = FLOATS(_mm512_max_epu32(BITS(most_v), BITS(W[k])));
             }
             largest = FLOATS(_mm512_max_epu32(BITS(largest), BITS(most_v)));
             extremes[j - group] = fold_pairs(fold(least_m, least_v), fold(negative(most_m), negative(most_v)));
         }
-        store_extremes(extremes, group, r);
+        store_extremes(extremes, group, relative, r);
     }
     /* The least of floats may pass over a NaN, so a row with one is marked. */
     if (_mm512_cmp_epu32_mask(BITS(largest), _mm512_set1_epi32(INFINITE_BITS), _MM_CMPINT_NLT)) r->most_v[0] = INFINITE_BITS;
@@ -194,12 +213,8 @@ INLINE void second_loop(const Fast *f, int plain, int relative, int bits, int st
             }
             code_m[k] = _mm512_cvttps_epi32(level_m);
             code_v[k] = _mm512_cvttps_epi32(level_v);
-            if (stochastic || bits == 4) {            /* packing cuts off at 0 and 255 */
-                code_m[k] = _mm512_min_epi32(code_m[k], _mm512_set1_epi32(top - relative));
-                code_v[k] = _mm512_min_epi32(code_v[k], _mm512_set1_epi32(top));
-            }
         }
-        store_codes(codes_m + bytes * j, code_m, bits);
-        store_codes(codes_v + bytes * j, code_v, bits);
+        store_codes(codes_m + bytes * j, code_m, bits, top - relative);
+        store_codes(codes_v + bytes * j, code_v, bits, top);
     }
 }

@@ -68,7 +68,8 @@ typedef struct {
 
 /* What stochastic rounding draws from, for one use of one tensor in one step: as noise_bits of codecs.py. */
 typedef struct {
-    uint32_t key, lane[64];
+    _Alignas(64) uint32_t lane[64];
+    uint32_t key;
 } Noise;
 
 /* Consecutive blocks of one state; only the last may be short. */
@@ -629,7 +630,7 @@ static int64_t fast_blocks(const Tensor *t, const Settings *s, const Fast *f, in
     int blocks = (int)(n / 64), ranges = range_size(s->momentum_kind);
     if (!blocks) return 0;
     if (s->rounding == STOCHASTIC)
-        for (int j = 0; j < blocks; j++) {
+        SIMD for (int j = 0; j < 16; j++) {
             x->room.run_m[j] = noise_of_run(x->of_m.key, block + j);
             x->room.run_v[j] = noise_of_run(x->of_v.key, block + j);
         }
@@ -648,9 +649,10 @@ static int64_t rows_of(const Settings *s) { return s->block_size < ROW ? ROW / s
 
 static Scratch *make_scratch(const Settings *s)
 {
-    size_t length = (size_t)(rows_of(s) * s->block_size);
-    Scratch *x = calloc(1, sizeof(Scratch) + length * (5 * 4 + 2) + 4);
+    size_t length = (size_t)(rows_of(s) * s->block_size), size = sizeof(Scratch) + length * (5 * 4 + 2) + 4;
+    Scratch *x = aligned_alloc(_Alignof(Scratch), (size + _Alignof(Scratch) - 1) & -_Alignof(Scratch));
     if (!x) return NULL;
+    memset(x, 0, size);
     float *rows = (float *)(x + 1);
     x->m = rows, x->v = rows + length, x->p = rows + 2 * length, x->g = rows + 3 * length;
     x->drawn = (uint32_t *)(rows + 4 * length);
@@ -665,8 +667,10 @@ static void step_range(const Job *job, int64_t begin, int64_t end, Scratch *x)
     const int fast = is_fast(s);
     for (const Tensor *t = job->tensors; t < job->tensors + job->count; t++) {
         int64_t blocks = (t->numel + size - 1) / size;
-        int64_t from = begin > t->first_block ? begin - t->first_block : 0;
-        int64_t to = end - t->first_block < blocks ? end - t->first_block : blocks;
+        /* Rows are those of the tensor, whoever takes them: which path a row takes depends on all of its blocks. */
+        int64_t from = begin > t->first_block ? (begin - t->first_block + row - 1) / row * row : 0;
+        int64_t to = end - t->first_block < blocks ? (end - t->first_block + row - 1) / row * row : blocks;
+        if (to > blocks) to = blocks;
         if (from >= to) continue;
         int rounds_weights = s->stochastic_weights && t->param_type != FLOAT32;
         if (s->rounding == STOCHASTIC) start_noise(key_of(t, s, 0), &x->of_m), start_noise(key_of(t, s, 1), &x->of_v);

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from operator import is_
+from itertools import pairwise, repeat
+from operator import attrgetter, is_
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,8 @@ from torch import Tensor
 from qlocaladam.codecs import Codec, Encoded
 from qlocaladam.kernels import Rule, Work
 from qlocaladam.states import has_memory
+
+LAYOUT, DTYPE = attrgetter("layout"), attrgetter("dtype")
 
 
 class Table(Protocol):
@@ -117,14 +119,14 @@ class Kept:
         self.all_params, self.params = list(params), [one.param for one in work]
         self.idle = [param for param in params if not any(param is other for other in self.params)]
         self.states = [states[param] for param in self.params]
-        self.entries = [
-            (state, name) for state in self.states for name, value in state.items() if isinstance(value, Tensor)
-        ]
-        self.tensors = [state[name] for state, name in self.entries]
+        entries = [(state, name) for state in self.states for name, value in state.items() if isinstance(value, Tensor)]
+        self.owners, self.names = [state for state, _ in entries], [name for _, name in entries]
+        self.tensors = [state[name] for state, name in entries]
         self.watched = [*self.params, *self.tensors]
         self.places, self.sizes = list(map(Tensor.data_ptr, self.watched)), list(map(Tensor.numel, self.watched))
         self.grad_types, self.grad_sizes = [one.grad.dtype for one in work], self.sizes[: len(work)]
-        self.reach = [size * param.element_size() for size, param in zip(self.sizes, self.params, strict=False)]
+        self.own = np.array(self.places[: len(work)])
+        self.reach = np.array([param.nbytes for param in self.params])
         self.quantized = tuple(batches)
         self.tables = []
         first = 0
@@ -147,15 +149,15 @@ class Kept:
         if any(param.grad is not None for param in self.idle):
             return False
         grads: list[Any] = [param.grad for param in self.params]
-        if set(map(type, grads)) != {Tensor} or {grad.layout for grad in grads} != {torch.strided}:
+        if set(map(type, grads)) != {Tensor} or set(map(LAYOUT, grads)) != {torch.strided}:
             return False
-        if [grad.dtype for grad in grads] != self.grad_types or list(map(Tensor.numel, grads)) != self.grad_sizes:
+        if list(map(DTYPE, grads)) != self.grad_types or list(map(Tensor.numel, grads)) != self.grad_sizes:
             return False
         if not all(map(Tensor.is_contiguous, grads)) or any(map(Tensor.is_neg, grads)):
             return False
         if not all(map(is_, map(states.get, self.params), self.states)):
             return False
-        if not all(map(is_, (state.get(name) for state, name in self.entries), self.tensors)):
+        if not all(map(is_, map(dict.get, self.owners, self.names), self.tensors)):
             return False
         if (
             list(map(Tensor.data_ptr, self.watched)) != self.places
@@ -165,9 +167,9 @@ class Kept:
         pointers = list(map(Tensor.data_ptr, grads))
         if 0 in pointers and any(size and not pointer for size, pointer in zip(self.grad_sizes, pointers, strict=True)):
             return False  # of zeros that autograd has not written down
-        if any(abs(grad - own) < reach for grad, own, reach in zip(pointers, self.places, self.reach, strict=False)):
+        if (np.abs(np.array(pointers) - self.own) < self.reach).any():
             return False  # a gradient that shares memory with its parameter
-        if not all(isinstance(state.get("step"), int) for state in self.states):
+        if set(map(type, map(dict.get, self.states, repeat("step")))) != {int}:
             return False
         for _, table, part in self.tables:
             table.rows["grad"] = pointers[part]

@@ -18,7 +18,6 @@ import pandas as pd
 
 from qlocaladam.analysis import (
     contrasts,
-    footprint,
     heterogeneity,
     participation,
     precision,
@@ -26,17 +25,18 @@ from qlocaladam.analysis import (
     significance,
 )
 from qlocaladam.analysis.client_memory import client_memory
+from qlocaladam.analysis.memory import optimizer_memory, scaling
 from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.runs import read_runs
 from qlocaladam.federated import record
 from qlocaladam.federated.partition import Partition, load_partition, partition
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.ledger import claims
+from qlocaladam.files import table_text
+from qlocaladam.ledger import claims, form, presentation
 from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
 from qlocaladam.report import html, markdown, template
-from qlocaladam.report.page import read_claims
 from qlocaladam.results import figures, numbers, tables
 from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
 
@@ -267,11 +267,6 @@ def _cut(line: str, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[:most]}..."
 
 
-def _csv(table: pd.DataFrame) -> str:
-    text: str = table.to_csv(index=False, lineterminator="\n")
-    return text
-
-
 def _files(found: Mapping[str, str]) -> dict[str, Path]:
     return {name: Path(path) for name, path in found.items()}
 
@@ -279,13 +274,13 @@ def _files(found: Mapping[str, str]) -> dict[str, Path]:
 def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
     def text(make: Callable[[], Mapping[str, pd.DataFrame | str]]) -> Callable[[], Texts]:
         return lambda: {
-            f"{EXACT}/{name}": content if isinstance(content, str) else _csv(content)
+            f"{EXACT}/{name}": content if isinstance(content, str) else table_text(content)
             for name, content in make().items()
         }
 
     def memory() -> dict[str, pd.DataFrame]:
         known = [place for place in layout.sized_places() if place[0] in PAPER_MODELS]
-        return {"memory.csv": footprint.memory(layout.config["arms"], known)}
+        return {"memory.csv": optimizer_memory(layout.config["arms"], known)}
 
     def whole_clients() -> dict[str, pd.DataFrame]:
         return {"client_memory.csv": client_memory(layout.config["arms"], layout.config["defaults"]["block_size"])}
@@ -293,7 +288,7 @@ def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
     return {
         ("memory.csv",): text(memory),
         ("client_memory.csv",): text(whole_clients),
-        ("scaling.csv",): text(lambda: {"scaling.csv": footprint.scaling()}),
+        ("scaling.csv",): text(lambda: {"scaling.csv": scaling()}),
         ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(precision.files),
         ("clients.csv", "heterogeneity.csv"): text(heterogeneity.files),
         ("sampling.json", "steps.csv"): text(lambda: participation.files(Path(EXACT, "clients.csv"))),
@@ -305,22 +300,22 @@ def _trained(layout: Layout, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _significance(layout: Layout, name: str) -> Texts:
-    return {layout.significance_file(name): _csv(significance.compare(_trained(layout, layout.table_rows(name))))}
+    return {layout.significance_file(name): table_text(significance.compare(_trained(layout, layout.table_rows(name))))}
 
 
 def _contrasts(layout: Layout, name: str) -> Texts:
     entry, runs = layout.tables[name], _trained(layout, layout.table_rows(name))
     baseline = entry.get("baseline", "fp32")
     return {
-        layout.contrasts_file(name): _csv(contrasts.compare(runs, float(entry["margin"]), baseline)),
-        layout.contrasts_file(name, "differences"): _csv(contrasts.differences(runs, baseline)),
+        layout.contrasts_file(name): table_text(contrasts.compare(runs, float(entry["margin"]), baseline)),
+        layout.contrasts_file(name, "differences"): table_text(contrasts.differences(runs, baseline)),
     }
 
 
 def _answers(layout: Layout, name: str) -> Texts:
     questions = registered.load(project_file("paper/registered.yaml"))
     runs = _trained(layout, layout.table_rows(name))
-    return {layout.answers_file(name): _csv(registered.answers(questions, runs, layout.scale))}
+    return {layout.answers_file(name): table_text(registered.answers(questions, runs, layout.scale))}
 
 
 def _table(layout: Layout, name: str) -> Texts:
@@ -354,12 +349,12 @@ def _numbers(layout: Layout) -> Texts:
 
 def _claims(layout: Layout) -> Texts:
     found = json.loads(Path(f"{layout.together}/numbers.json").read_text())
-    verdicts = claims.judge(claims.load(Path(project_file(PUBLISHED))), found, layout.scale)
+    verdicts = claims.judge(form.load(Path(project_file(PUBLISHED))), found, layout.scale)
     return {
-        f"{layout.together}/claims.csv": _csv(verdicts),
-        f"{layout.latex_together}/tables/claims.tex": claims.counts_latex(verdicts, layout.scale),
-        f"{layout.latex_together}/tables/disagreements.tex": claims.disagreements_latex(verdicts, layout.scale),
-        f"{layout.latex_together}/claims.tex": claims.macros(verdicts),
+        f"{layout.together}/claims.csv": table_text(verdicts),
+        f"{layout.latex_together}/tables/claims.tex": presentation.counts_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/tables/disagreements.tex": presentation.disagreements_latex(verdicts, layout.scale),
+        f"{layout.latex_together}/claims.tex": presentation.macros(verdicts),
     }
 
 
@@ -372,7 +367,7 @@ def _pages(layout: Layout) -> Texts:
     numbers_file = Path(f"{layout.together}/numbers.json")
     spec, folder = layout.results_spec(), Path(layout.together)
     return {
-        f"{folder}/claims.html": html.ledger_page(read_claims(ledger), layout.scale, folder),
+        f"{folder}/claims.html": html.ledger_page(presentation.read(ledger), layout.scale, folder),
         f"{folder}/RESULTS.md": markdown.results_page(spec, *shown, numbers_file, ledger, folder),
         f"{folder}/REPRODUCIBILITY.md": template.reproducibility(folder, **layout.reproducibility_spec()),
     }

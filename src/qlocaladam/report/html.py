@@ -17,20 +17,19 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from qlocaladam.experiments.configuration import registration
-from qlocaladam.ledger.claims import BAD, FAILS, HOLDS, OPEN, answer, counts
+from qlocaladam.ledger import presentation
+from qlocaladam.ledger.claims import BAD, FAILS, HOLDS, OPEN
+from qlocaladam.ledger.presentation import answer, counts
 from qlocaladam.project import project_file
 from qlocaladam.report.page import (
     Row,
     Spec,
-    explained,
-    figure_title,
     is_numeric,
     measured_on,
-    read_claims,
     readable,
-    section,
     shortened,
 )
+from qlocaladam.results import kinds
 from qlocaladam.results.latex import NONE
 from qlocaladam.results.layout import Layout
 
@@ -88,7 +87,7 @@ def table_page(spec: Spec, path: Path) -> str:
     content = base64.b64encode(path.read_bytes()).decode()
     return page(
         spec["caption"],
-        f"<p>{escape(explained(spec))}</p>",
+        f"<p>{escape(kinds.said(spec, 'tables'))}</p>",
         table(frame, spec["caption"], short=spec["kind"] != "released"),
         f"<p>{escape(shared)}</p>" if shared else "",
         f'<p><a download="{escape(path.name)}" href="data:text/csv;base64,{content}">{escape(path.name)}</a> '
@@ -181,15 +180,16 @@ def _claim(claim: Row, folder: Path) -> str:
     return f'<tr data-verdict="{escape(verdict)}" data-kind="{escape(kind)}">{"".join(cells)}</tr>'
 
 
-# What the report of Snakemake opens with, and says of each result. One line each, as a directive wants it; links call
-# the functions of that page.
+# What the report of Snakemake opens with, and says of each result. Links call the functions of that page. Lines are
+# short, and there are no empty ones: docutils takes none of more than 10,000 characters, and a directive ends at a gap.
 
 
 def report_texts(layout: Layout) -> dict[str, Any]:
-    """The opening, and what made each table and figure."""
+    """The opening, what stands beside each table and figure, and what made it."""
     shown = {"table": layout.tables, "figure": layout.figures}
     made = {part: {name: _made_in_report(layout.made(part, name)) for name in names} for part, names in shown.items()}
-    return {"opening": f"{_registered(layout)}{_main_figures(layout)}{_answer(layout)}", "made": made}
+    opening = "\n".join([_registered(layout), *_main_figures(layout), _answer(layout)])
+    return {"opening": opening, "made": made, "said": layout.said()}
 
 
 def _in_report(call: str, text: str) -> str:
@@ -198,7 +198,7 @@ def _in_report(call: str, text: str) -> str:
 
 def _made_in_report(made: Mapping[str, Any]) -> str:
     rule = _in_report(f"app.setView({{navbarMode: 'ruleinfo', ruleinfo: '{made['rule']}'}})", escape(made["rule"]))
-    listed = "".join(f"<li>{escape(path)}</li>" for path in (*made["runs"], *made["files"]))
+    listed = "\n".join(f"<li>{escape(path)}</li>" for path in (*made["runs"], *made["files"]))
     sources = f"<details><summary>{_counted(made)}</summary><ul>{listed}</ul></details>"
     return f"<p>Made by the rule {rule} of {escape(made['rulefile'])}, with {escape(made['code'])}, from:</p>{sources}"
 
@@ -221,19 +221,21 @@ def _registered(layout: Layout) -> str:
         )
     columns = ["Question", "Data set", "Answer", "Status", "Difference (pp)", "90 % interval"]
     short = [frame[[name for name in columns if name in frame]] for frame in found]
-    return head + "".join(table(frame, "Registered questions", short=False) for frame in short).replace("\n", "")
+    return "\n".join([head, *(table(frame, "Registered questions", short=False) for frame in short)])
 
 
-def _main_figures(layout: Layout) -> str:
+def _main_figures(layout: Layout) -> list[str]:
     """Each opens in its full size, and says where it comes from."""
-    names = [name for name, entry in layout.figures.items() if section(entry) in OPENING]
+    names = [name for name, entry in layout.figures.items() if kinds.section(entry) in OPENING]
     paths = {name: Path(layout.figure_folder, f"{name}.png") for name in names}
-    return "".join(_figure(layout, name, path) for name, path in paths.items() if path.exists())
+    return [_figure(layout, name, path) for name, path in paths.items() if path.exists()]
 
 
 def _figure(layout: Layout, name: str, path: Path) -> str:
-    title = escape(figure_title({**layout.names(), **layout.figures[name]}))
-    picture = f'<img alt="{title}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">'
+    title = escape(kinds.figure_title({**layout.names(), **layout.figures[name]}))
+    picture = (
+        f'<img alt="{title}" src="data:image/png;base64,{base64.encodebytes(path.read_bytes()).decode().rstrip()}">'
+    )
     opened = f"app.setView({{content: 'img', contentPath: results['{path}'].data_uri, resultPath: '{path}'}})"
     source = _in_report(f"app.showResultInfo('{path}')", "The rule, the runs and the code that made it")
     return f"<figure>{_in_report(opened, picture)}<figcaption>{title}. {source}.</figcaption></figure>"
@@ -244,7 +246,7 @@ def _answer(layout: Layout) -> str:
     path = Path(layout.together, "claims.csv")
     if not path.exists():
         return "<h2>The ledger</h2><p>The ledger of claims has not been made.</p>"
-    claims = read_claims(path)
+    claims = presentation.read(path)
     lines = "".join(f"<li><b>{head}</b>: {escape(said)}.</li>" for head, said in answer(claims).items())
     tested = [(verdict, claims["reason"][claims["verdict"] == verdict]) for verdict in (FAILS, HOLDS)]
     lists = "".join(_reasons(verdict, reasons) for verdict, reasons in tested if len(reasons))
@@ -255,5 +257,5 @@ def _answer(layout: Layout) -> str:
 
 
 def _reasons(verdict: str, reasons: pd.Series) -> str:
-    items = "".join(f"<li>{escape(reason)}</li>" for reason in reasons)
+    items = "\n".join(f"<li>{escape(reason)}</li>" for reason in reasons)
     return f"<details><summary>{len(reasons)} claims: {escape(verdict)}</summary><ul>{items}</ul></details>"

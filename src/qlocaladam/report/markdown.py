@@ -13,21 +13,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from qlocaladam.ledger.claims import answer, counts, disagreements
+from qlocaladam.ledger import presentation
+from qlocaladam.ledger.presentation import answer, counts, disagreements
 from qlocaladam.report.page import (
-    SECTIONS,
     Row,
     Spec,
-    explained,
-    figure_title,
     is_numeric,
-    label,
     measured_on,
-    read_claims,
     readable,
-    section,
     shortened,
 )
+from qlocaladam.results import kinds, labels
+from qlocaladam.results.kinds import SECTIONS
 from qlocaladam.results.latex import NONE
 from qlocaladam.results.layout import EXACT
 
@@ -44,7 +41,7 @@ def results_page(
 
     `spec` has the scale, the labels, and the entries of config.yaml under `tables` and `figures`.
     """
-    ledger = None if claims is None else read_claims(claims)
+    ledger = None if claims is None else presentation.read(claims)
     parts = [
         f"# Results at scale {spec['scale']}",
         *([] if ledger is None else [_answer(ledger)]),
@@ -79,7 +76,7 @@ def _scale_part(spec: Spec, numbers: Mapping[str, Mapping[str, str]]) -> Iterato
 
 
 def _stands_for(spec: Spec, dataset: str) -> str:
-    own, original = label(spec, "dataset", dataset), spec["stands_for"].get(dataset)
+    own, original = labels.plain(spec["labels"], "dataset", dataset), spec["stands_for"].get(dataset)
     if original is None:
         return f"{own} is not in the paper."
     return f"{own} is the paper's own data set." if own == original else f"{own} stands in the place of {original}."
@@ -89,7 +86,7 @@ def _setting(spec: Spec, said: Mapping[str, str], dataset: str) -> dict[str, str
     of = {name.rpartition("/")[2]: text for name, text in said.items() if name.startswith(f"setting/{dataset}/")}
     text = of["image_size"] == NONE
     return {
-        "Data set": label(spec, "dataset", dataset),
+        "Data set": labels.plain(spec["labels"], "dataset", dataset),
         "Classes": of["classes"],
         "Training samples": of["training_images"],
         "Test samples": of["test_images"],
@@ -104,10 +101,10 @@ def _setting(spec: Spec, said: Mapping[str, str], dataset: str) -> dict[str, str
 
 def _main_part(spec: Spec, tables: Mapping[str, Path]) -> Iterator[str]:
     yield "## Main results"
-    for name in (name for name in tables if section(spec["tables"][name]) == "Main results"):
+    for name in (name for name in tables if kinds.section(spec["tables"][name]) == "Main results"):
         entry = {**spec, **spec["tables"][name]}
         frame, shared = readable(entry, tables[name])
-        yield f"{_caption(spec, name)}. {explained(entry)}"
+        yield f"{_caption(spec, name)}. {kinds.said(entry, 'tables')}"
         yield table(frame)
         yield from filter(None, [shared])
 
@@ -136,11 +133,11 @@ def _claim(row: Row) -> str:
 def _figures_part(spec: Spec, figures: Mapping[str, Path], folder: Path) -> Iterator[str]:
     yield "## Figures"
     for wanted in SECTIONS:
-        names = [name for name in figures if section(spec["figures"][name]) == wanted]
+        names = [name for name in figures if kinds.section(spec["figures"][name]) == wanted]
         if names:
             yield f"### {wanted}"
         for name in names:
-            title = figure_title({**spec, **spec["figures"][name]})
+            title = kinds.figure_title({**spec, **spec["figures"][name]})
             yield f"`{name}`: {plain(title)}."
             yield f"![{name}]({_link(figures[name], folder)})"
 

@@ -180,9 +180,9 @@ class TrainingProgress(logging.Handler):
 
 def _reason(record: Any) -> str:
     """What the executor says of it, if anything: for a job that SLURM ended, its status, such as TIMEOUT."""
-    told = (record.rule_msg or "").partition("\n")[0]
-    status = STATUS.search(told)
-    return f": {status[1] if status else told}" if told else ""
+    message = (record.rule_msg or "").partition("\n")[0]
+    status = STATUS.search(message)
+    return f": {status[1] if status else message}" if message else ""
 
 
 def _end_of(log: Path) -> list[str]:

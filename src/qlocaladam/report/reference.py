@@ -22,7 +22,7 @@ import scipy  # its parts are loaded when they are used: who only shows results 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER, GRID, run_name, short_name
 from qlocaladam.experiments.runs import collapsed, read_runs
-from qlocaladam.files import write_whole
+from qlocaladam.files import table_text, write_whole
 
 SETTINGS = (
     *("data", "training_images", "test_images", "classes", "partition_sha256", "optimizer", "options"),
@@ -122,7 +122,7 @@ def write(
     runs = describe(folders, asked)
     runs["seconds"] = [round(pd.read_csv(Path(path, "timings.csv"))["seconds"].sum(), 1) for path in runs["folder"]]
     rounds = _histories(runs)
-    kept = {"runs.csv": _csv(runs[list(COLUMNS)]).encode(), "claims.csv": claims.read_bytes()}
+    kept = {"runs.csv": table_text(runs[list(COLUMNS)]).encode(), "claims.csv": claims.read_bytes()}
     kept |= {f"tables/{table.name}": table.read_bytes() for table in tables}
     for old in set(out.glob("tables/*.csv")) - {out / name for name in kept}:
         old.unlink()
@@ -147,11 +147,6 @@ def _compress(text: str, file: BinaryIO) -> None:
     """Without a date and a name, which would make other bytes every time."""
     with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
         packed.write(text.encode())
-
-
-def _csv(table: pd.DataFrame) -> str:
-    text: str = table.to_csv(index=False, lineterminator="\n")
-    return text
 
 
 # What it is compared with.
@@ -232,7 +227,7 @@ def verify(reference: pd.DataFrame, folder: Path) -> pd.DataFrame:
     kept = reference.to_dict("records")
     places = [folder / run_name(run) for run in kept]
     trained = [place for place in places if (place / "summary.json").exists()]
-    table = _parse(io.StringIO(_csv(describe(trained)))) if trained else reference[:0]
+    table = _parse(io.StringIO(table_text(describe(trained)))) if trained else reference[:0]
     own = {run["run"]: run for run in table.to_dict("records")}
     rows = [_compared(own.get(run["run"]), run, spread) for run, spread in zip(kept, spreads(reference), strict=True)]
     return pd.concat([reference[["run", *GRID]], pd.DataFrame(rows, index=reference.index)], axis=1)

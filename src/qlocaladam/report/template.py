@@ -17,10 +17,10 @@ from jinja2 import Environment, StrictUndefined
 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.experiments.configuration import registration
-from qlocaladam.ledger.claims import answer
+from qlocaladam.ledger import presentation
 from qlocaladam.report.markdown import table as markdown_table
-from qlocaladam.report.page import AXES, read_claims
 from qlocaladam.report.reference import version
+from qlocaladam.results.labels import AXES
 from qlocaladam.results.latex import listed
 
 Labels = Mapping[str, Mapping[str, str]]
@@ -183,7 +183,7 @@ def reproducibility(
         scale=scale,
         results=known,
         number=said.__getitem__,
-        answer=answer(read_claims(folder / "claims.csv")),
+        answer=presentation.answer(presentation.read(folder / "claims.csv")),
         questions=known.questions(registration(registered), answers),
         datasets=[name for name in labels["dataset"] if f"setting/{name}/rounds" in said],
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from qlocaladam.files import table_text
+
 FIRST_LINE = "% made by the table rule; edit config.yaml, not this file"
 NONE = "--"
 """The cell of what is not there or not defined."""
@@ -108,8 +110,7 @@ class Table:
 
     def csv(self) -> str:
         """The data in full precision."""
-        text: str = self.data.to_csv(index=False, lineterminator="\n")
-        return text
+        return table_text(self.data)
 
     def latex(self) -> str:
         """A whole table environment."""

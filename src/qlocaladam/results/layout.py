@@ -5,22 +5,24 @@ The rules of the workflow and the check of its results read the same layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.data import sources
 from qlocaladam.data.dataset import CIFAR_SIZES
-from qlocaladam.experiments import grid
-from qlocaladam.experiments.grid import DEFAULTS, GRID, SUBSETS, Config, as_list
+from qlocaladam.experiments import configuration, grid
+from qlocaladam.experiments.grid import GRID, Config, as_list
 from qlocaladam.federated.partition import IID
 from qlocaladam.federated.progress import PlannedRun
 from qlocaladam.federated.record import FILES, differences, read_json
 from qlocaladam.project import project_file
-from qlocaladam.results.released import SOURCE as RELEASED
+from qlocaladam.results import kinds
+from qlocaladam.results.kind import Shown
+from qlocaladam.results.kinds import ANALYSES, KINDS
+from qlocaladam.results.labels import SAME_EVERYWHERE
 
 EXACT = "results/exact"
 """What needs no training is made once for all scales."""
@@ -33,42 +35,12 @@ EXACT_FILES = {
     "participation": ("sampling.json", "steps.csv"),
 }
 """By analysis."""
-CLIENT_FILES = {
-    "distributions": ("histograms.csv", "quantiles.csv", "shape.csv", "errors.csv", "summary.json"),
-    "steps": ("steps.csv", "steps_by_decade.csv", "summary.json"),
-    "variance": ("variance.csv", "summary.json"),
-    "model_size": ("model_size.csv", "summary.json"),
-    "microscope": ("microscope.csv", "microscope_by_step.csv", "summary.json"),
-}
+CLIENT_FILES = {name: analysis.files for name, analysis in ANALYSES.items()}
 """Of the analyses that train a little themselves. The summary comes last, and says what made them."""
-WITHOUT_PARTITION = ("distributions", "model_size", "microscope")
-"""Those of them that train on all data together, or deal these out themselves."""
-SHOWN_ANALYSIS = {**{name: name for name in CLIENT_FILES}, "step_layers": "steps"}
-"""Kinds of tables and figures that show one of these."""
-TABLE_FILES = {
-    "runs": ("memory",),
-    "heterogeneity": ("memory",),
-    "multiseed": ("memory",),
-    "client_memory": ("client_memory",),
-    "scaling": ("scaling",),
-    "data_distribution": ("heterogeneity",),
-    "data_distribution_summary": ("heterogeneity",),
-    "clients": ("clients",),
-}
-PROBES = {
-    "distributions": "summary.json",
-    "variance": "variance.csv",
-    "model_size": "model_size.csv",
-    "microscope": "microscope.csv",
-}
-"""Whose numbers a text quotes, and the file that has them."""
-PROBED = ("width", "stem", "image_size", "flip", "precision", "device")
-"""Settings of a run that the training of one model for its optimizer states has, too."""
-MODEL_SIZES: dict[str, Any] = {"widths": [48, 128, 256, 512], "steps": 20}
-MICROSCOPE: dict[str, Any] = {"image_size": 224}
-"""Where a scale does not say otherwise. The microscope's widths are those of the paper's models."""
-ROUNDS_BEFORE = 3
-"""After which the steps of a client are looked at: the default of `analyse steps`."""
+STEP_COST, START_COST = 64, 10_000
+"""Samples that a step takes as long as, whatever its batch, and the start of a run: on a CPU at the default scale. At
+larger ones all batches are of one size and no start counts."""
+WITHOUT_PARTITION = tuple(name for name, analysis in ANALYSES.items() if not analysis.partition)
 
 Row = Mapping[str, Any]
 
@@ -91,8 +63,8 @@ class Layout:
         self.together, self.latex_together = (
             f"{path}/with-{groups}" if groups else path for path in (self.results, self.latex)
         )
-        """Of what is made of all runs together: the numbers, the ledger, the document. Groups have folders of their own,
-        so that none of the files that are there without them changes."""
+        """Of what is made of all runs together: numbers, ledger, document. With groups these have a folder of
+        their own, so that no file changes that is there without them."""
         self.grid = grid.expand(config)
         self.runs = grid.unique(self.grid)
         places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
@@ -110,11 +82,17 @@ class Layout:
             self._tables_of(kind) for kind in ("multiseed", "contrasts", "registered")
         )
 
+    @classmethod
+    def load(cls, files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Layout:
+        """Of the configuration of files with KEY=VALUE on top; ValueError in one line where it is wrong."""
+        return cls(configuration.load(files, overrides, kinds.check))
+
     def _has_runs(self, entry: Config) -> bool:
         """Whether there is a run for a table, and for each panel of a figure. A reference has nothing but runs."""
-        if self.kept and entry["kind"] in SHOWN_ANALYSIS:
+        kind = KINDS[entry["kind"]]
+        if self.kept and kind.analysis:
             return False
-        if entry["kind"] == "registered":  # questions without runs are shown, too
+        if kind.shown_without_runs:
             return True
         if "table" in entry:
             return entry["table"] in self.tables
@@ -147,7 +125,7 @@ class Layout:
         """Of a prepared file; None where it has to be made, for the first time or again."""
         return sources.prepared(f"results/data/{data}.npz", self.config["sources"].get(data))
 
-    def _data_facts(self, dataset: str) -> dict[str, Any]:
+    def data_facts(self, dataset: str) -> dict[str, Any]:
         """What results must say of their data, as far as is known before they are made."""
         note, entry = self.prepared(self.data_of(dataset)), self.size["datasets"][dataset]
         if note is None:
@@ -178,10 +156,10 @@ class Layout:
 
     def run_request(self, place: Row) -> dict[str, Any]:
         """What settings.json of a run must say, as far as the configuration and the prepared data decide it."""
-        return self._with_data(grid.request(grid.asked(self.config, [place["dataset"]], [place["arm"]]), place), place)
+        return self.with_data(grid.request(grid.asked(self.config, [place["dataset"]], [place["arm"]]), place), place)
 
-    def _with_data(self, request: dict[str, Any], place: Row) -> dict[str, Any]:
-        return {**request, "dataset": {**request["dataset"], **self._data_facts(place["dataset"])}}
+    def with_data(self, request: dict[str, Any], place: Row) -> dict[str, Any]:
+        return {**request, "dataset": {**request["dataset"], **self.data_facts(place["dataset"])}}
 
     def run_lacks(self, place: Row) -> str:
         """Why the run at a place is not the one that is asked for; nothing where it is."""
@@ -194,7 +172,7 @@ class Layout:
         usual = {**grid.usual(self.config, dataset), **self.config["arms"][arm]}
         named = ("dataset", "alpha", "arm", "seed")
         others = [n for n in GRID if n not in named and grid.word(n, usual[n]) != place[n]]
-        words = ["IID" if place["alpha"] == IID else f"alpha {place['alpha']}", self.labels()["arm"][arm]]
+        words = [SAME_EVERYWHERE if place["alpha"] == IID else f"alpha {place['alpha']}", self.labels()["arm"][arm]]
         words += [f"{name.replace('_', ' ')} {place[name]}" for name in others] + [f"seed {place['seed']}"]
         return PlannedRun(", ".join([self.data_in_words(dataset), *words]), dataset, arm, self._work(place))
 
@@ -204,7 +182,7 @@ class Layout:
         return own if paper in (None, own) else f"{own} for {paper}"
 
     def _work(self, place: Row) -> float:
-        """Samples that a run trains on in all, if every client has as many."""
+        """What a run costs, counted in samples, if every client has as many."""
         request = self.run_request(place)
         settings, data, images = (
             request["settings"],
@@ -214,7 +192,8 @@ class Layout:
         if images is None:
             images, _ = sources.counts(data, self.config["sources"].get(data)) or CIFAR_SIZES
         part = settings["clients_per_round"] / request["partition"]["clients"]
-        return float(settings["rounds"] * settings["epochs"] * images * part)
+        samples = settings["rounds"] * settings["epochs"] * images * part
+        return float(samples * (1 + STEP_COST / settings["batch_size"]) + START_COST)
 
     # Analyses of clients and models, which train a little themselves.
 
@@ -223,44 +202,17 @@ class Layout:
         off, so that the files of an analysis do not depend on groups."""
         parts = (self.tables, self.figures) if axis == "dataset" else (self.config["tables"], self.config["figures"])
         entries = [entry for part in parts for entry in part.values()]
-        wheres = [entry["where"] for entry in entries if SHOWN_ANALYSIS.get(entry["kind"]) == analysis]
+        wheres = [entry["where"] for entry in entries if KINDS[entry["kind"]].analysis is ANALYSES[analysis]]
         return sorted({value for where in wheres for value in as_list(where[axis])})
 
     def analysis_files(self, analysis: str, dataset: str) -> list[str]:
         return [f"{self.results}/analysis/{analysis}/{dataset}/{name}" for name in CLIENT_FILES[analysis]]
 
     def analysis_options(self, analysis: str, dataset: str) -> dict[str, Any]:
-        """How it trains: as a run at the defaults; the model whose states are taken apart centrally."""
-        entry, chosen = self.size["datasets"][dataset], grid.training(self.config, dataset)
-        options = {name: entry.get(name) for name in SUBSETS}
-        if analysis == "distributions":
-            images = {"train_images": entry.get("train_images")}
-            return {**images, **{name: chosen[name] for name in PROBED if name in chosen}}
-        if analysis in WITHOUT_PARTITION:
-            return {**self._closed_loop_settings(analysis, dataset), **self._closed_loop_size(analysis, dataset)}
-        left_out = ("checkpoint_every", *(["rounds"] if analysis == "steps" else []))
-        chosen = {name: self.config["defaults"][name] for name in ("lr", "seed")} | chosen
-        return {**options, **{name: value for name, value in chosen.items() if name not in left_out}}
+        """How it trains."""
+        return ANALYSES[analysis].options(self, dataset)
 
-    def _closed_loop_settings(self, analysis: str, dataset: str) -> dict[str, Any]:
-        """Of the first steps of models of several sizes, and of a client at the paper's size."""
-        more = ("epochs", "stem", "flip") if analysis == "microscope" else ()
-        names = ("lr", "batch_size", "seed", "precision", "device", *more)
-        chosen = {**DEFAULTS, **self.config["defaults"], **grid.training(self.config, dataset)}
-        return {name: chosen[name] for name in names}
-
-    def _closed_loop_size(self, analysis: str, dataset: str) -> dict[str, Any]:
-        own = self.size.get("analyses", {}).get(analysis, {})
-        if analysis == "model_size":
-            size = {**MODEL_SIZES, **own}
-            images = self.size["datasets"][dataset].get("train_images")
-            return {"train_images": images, "widths": size["widths"], "steps": size["steps"]}
-        from qlocaladam.models import PAPER_MODELS  # takes seconds to import, which few configurations need
-
-        width = PAPER_MODELS.get(dataset, {}).get("width", DEFAULTS["width"])
-        return {"width": width, **MICROSCOPE, **own}
-
-    def watched_arms(self, analysis: str = "steps") -> dict[str, Any]:
+    def watched_arms(self, analysis: str) -> dict[str, Any]:
         size, shown = self.config["defaults"]["block_size"], self.shown(analysis, "arm")
         return {
             name: {
@@ -273,32 +225,7 @@ class Layout:
 
     def analysis_request(self, analysis: str, dataset: str) -> dict[str, Any]:
         """What its summary must say."""
-        facts = self._data_facts(dataset)
-        if analysis == "distributions":
-            options = self.analysis_options(analysis, dataset)
-            settings = {name: options.get(name, DEFAULTS[name]) for name in PROBED}
-            known = {f"dataset_{name}": facts[name] for name in ("sha256", "training_images") if name in facts}
-            return {"settings": settings, "dataset": self.data_of(dataset), **known}
-        if analysis in WITHOUT_PARTITION:
-            return self._closed_loop_request(analysis, dataset, facts)
-        asked = grid.asked(self.config, [dataset], []) | {"arms": {"fp32": {"arm": "fp32", "options": {}}}}
-        place = self.watched_place(dataset)
-        request = self._with_data(grid.request(asked, place), place)
-        rounds = {"rounds": ROUNDS_BEFORE + 1} if analysis == "steps" else {}
-        request["settings"] |= {"optimizer": {}, **rounds}
-        return {**request, **({"arms": self.watched_arms()} if analysis == "steps" else {})}
-
-    def _closed_loop_request(self, analysis: str, dataset: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-        settings, size = (of(analysis, dataset) for of in (self._closed_loop_settings, self._closed_loop_size))
-        common = {"arithmetic": ARITHMETIC_SINCE, "arms": self.watched_arms(analysis)}
-        known = {name: facts[name] for name in ("sha256",) if name in facts}
-        data = {"name": self.data_of(dataset), **known}
-        if analysis == "model_size":
-            count = {name: facts[name] for name in ("training_images",) if name in facts}
-            sizes = {name: size[name] for name in ("widths", "steps")}
-            return {**common, "settings": settings, "dataset": {**data, **count}, **sizes}
-        settings |= {name: size[name] for name in ("width", "image_size")}
-        return {**common, "settings": settings, "dataset": data, "most_steps": size.get("steps")}
+        return ANALYSES[analysis].request(self, dataset)
 
     def analysis_lacks(self, analysis: str, dataset: str) -> str:
         files = self.analysis_files(analysis, dataset)
@@ -353,7 +280,7 @@ class Layout:
         return {
             "rule": rule,
             "rulefile": project_file(f"workflow/rules/{rule}s.smk"),
-            "code": project_file(f"src/qlocaladam/results/{rule}s.py"),
+            "code": project_file(f"src/qlocaladam/results/kinds/{self.config[f'{rule}s'][name]['kind']}.py"),
             "runs": self.folders(self.available(rows(name))) if len(rows(name)) else [],
             "files": list(files(name).values()),
         }
@@ -369,6 +296,14 @@ class Layout:
             "scale": self.scale,
             "labels": self.labels(),
             "answers": "".join(self.asking[:1]),
+        }
+
+    def said(self) -> dict[str, dict[str, str]]:
+        """What stands beside each table and figure in the report."""
+        parts = {"tables": self.tables, "figures": self.figures}
+        return {
+            part: {name: kinds.said({**entry, **self.names()}, part) for name, entry in entries.items()}
+            for part, entries in parts.items()
         }
 
     def sized_arms(self) -> dict[str, Any]:
@@ -396,63 +331,44 @@ class Layout:
 
     def table_files(self, name: str) -> dict[str, str]:
         """What a table is made of besides runs, by the names it has for them."""
-        entry = self.tables[name]
-        files = {file: f"{EXACT}/{file}.csv" for file in TABLE_FILES.get(entry["kind"], ())}
-        if entry["kind"] == "released":
-            files["released"] = project_file(RELEASED.as_posix())
-        if entry["kind"] == "multiseed":
-            files["multiseed"] = self.significance_file(name)
-        if entry["kind"] == "contrasts":
-            files["contrasts"] = self.contrasts_file(name)
-        if entry["kind"] == "registered":
-            files["answers"] = self.answers_file(name)
-        if entry["kind"] in ("steps", "variance", "model_size", "microscope"):
-            files |= self._watched_files(entry, **{entry["kind"]: f"{entry['kind']}.csv", "summary": "summary.json"})
-        return files
+        return self._files(kinds.as_table(self.tables[name]), name, self.tables[name])
 
     def figure_files(self, name: str) -> dict[str, str]:
-        entry = self.figures[name]
-        kind = entry["kind"]
-        if kind == "contrasts":
-            return {file: self.contrasts_file(entry["table"], file) for file in ("contrasts", "differences")}
-        if kind == "registered":
-            return {"answers": self.answers_file(entry["table"])}
-        if kind == "steps":
-            return self._watched_files(entry, decades="steps_by_decade.csv")
-        if kind == "step_layers":
-            return self._watched_files(entry, steps="steps.csv")
-        if kind == "variance":
-            return self._watched_files(entry, variance="variance.csv", summary="summary.json")
-        if kind == "model_size":
-            return self._watched_files(entry, model_size="model_size.csv", summary="summary.json")
-        if kind == "microscope":
-            return self._watched_files(entry, by_step="microscope_by_step.csv")
-        if kind == "distributions":
-            folder = f"{self.results}/analysis/distributions/{entry['where']['dataset']}"
-            return {"histograms": f"{folder}/histograms.csv", "summary": f"{folder}/summary.json"}
-        exact = {"precision": "precision", "heatmap": "clients", "client_memory": "client_memory"}
-        return {exact[kind]: f"{EXACT}/{exact[kind]}.csv"} if kind in exact else {}
+        return self._files(kinds.as_figure(self.figures[name]), name, self.figures[name])
 
-    def _watched_files(self, entry: Config, **names: str) -> dict[str, str]:
-        """Of each data set, the files of an analysis that a table or figure reads."""
-        return {
-            f"{name}.{dataset}": f"{self.results}/analysis/{SHOWN_ANALYSIS[entry['kind']]}/{dataset}/{file}"
-            for dataset in as_list(entry["where"]["dataset"])
-            for name, file in names.items()
-        }
+    def _files(self, shown: Shown, name: str, entry: Config) -> dict[str, str]:
+        datasets = as_list(entry.get("where", {}).get("dataset", []))
+        files: dict[str, str] = {}
+        for file, path in shown.reads.items():
+            if "{dataset}" in path:
+                files |= {f"{file}.{dataset}": self._path(path, dataset=dataset) for dataset in datasets}
+            else:
+                files[file] = self._path(path, table=entry.get("table", name))
+        return files
+
+    def _path(self, path: str, **parts: str) -> str:
+        """What a kind reads. A path without a part to fill in is that of a file of the project."""
+        filled = path.format(exact=EXACT, analysis=f"{self.results}/analysis", **parts)
+        return project_file(path) if filled == path else filled
 
     def number_files(self) -> dict[str, str]:
         exact = {Path(file).stem: f"{EXACT}/{file}" for files in EXACT_FILES.values() for file in files}
         del exact["precision"]
-        tests = {f"significance.{name}": self.significance_file(name) for name in self.tested}
-        tests |= {f"contrasts.{name}": self.contrasts_file(name) for name in self.compared}
-        tests |= {f"registered.{name}": self.answers_file(name) for name in self.asking}
-        probes = {
-            f"{analysis}.{dataset}": f"{self.results}/analysis/{analysis}/{dataset}/{file}"
-            for analysis, file in PROBES.items()
-            for dataset in self.shown(analysis)
-        }
-        return {**exact, **tests, **probes}
+        return {**exact, **dict(self._quoted())}
+
+    def _quoted(self) -> Iterator[tuple[str, str]]:
+        """What numbers are made of besides, in the order of config.yaml: what is by table, then what is by data set."""
+        of_tables, of_figures = ([entry["kind"] for entry in part.values()] for part in (self.tables, self.figures))
+        for kind in dict.fromkeys(of_tables):
+            if "{table}" in KINDS[kind].quotes:
+                yield from (
+                    (f"{kind}.{name}", self._path(KINDS[kind].quotes, table=name)) for name in self._tables_of(kind)
+                )
+        for kind in dict.fromkeys([*of_figures, *of_tables]):
+            analysis = KINDS[kind].analysis
+            if "{dataset}" in KINDS[kind].quotes and analysis:
+                for dataset in self.shown(analysis.name):
+                    yield f"{kind}.{dataset}", self._path(KINDS[kind].quotes, dataset=dataset)
 
 
 def kept_names(path: str) -> list[str]:

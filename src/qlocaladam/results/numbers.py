@@ -10,8 +10,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -22,7 +22,9 @@ import pandas as pd
 from qlocaladam.analysis.contrasts import residual
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 from qlocaladam.experiments.runs import METRICS, collapsed, read_histories
-from qlocaladam.results.latex import NONE, escape
+from qlocaladam.results.kinds import KINDS
+from qlocaladam.results.latex import escape
+from qlocaladam.results.number import Form, Label, Number, Row, number, numbers_of
 
 BASELINE = "fp32"
 METHOD = "q-localadam"
@@ -30,31 +32,9 @@ ANALYSES = (
     *("memory", "client_memory", "scaling", "heterogeneity", "clients", "sampling", "steps"),
     *("precision_summary", "precision_by_decade"),
 )
-"""Those that must be there. `significance.<table>`, `contrasts.<table>`, `registered.<table>` and
-`distributions.<dataset>` may be, too."""
+"""Those that must be there. What kinds of tables and figures quote may be, as `contrasts.TABLE`, `variance.DATASET`."""
 NUMBER = re.compile(r"(<?)([+-]?)([\d.,]+)(?:e([+-]\d+))?")
-Row = Mapping[str, Any]
 Files = Mapping[str, Path]
-Form = str | Callable[[Any], str]
-Label = Callable[[str], str]
-"""What was trained on under the name of a data set."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number, how it is written, and the file it came from, or those, with a comma between them."""
-
-    name: str
-    value: float | int | str | None
-    text: str
-    file: str
-    measured_on: str = ""
-    """The data that were trained on, which need not be those of the name; nothing where nothing was trained."""
-
-
-def p_value(value: float) -> str:
-    """Two significant digits; of what is below 0.0001 only that."""
-    return "<0.0001" if value < 0.0001 else f"{value:#.2g}"
 
 
 def whole(value: float) -> str:
@@ -89,21 +69,9 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         *_of_precision(files["precision_summary"], files["precision_by_decade"]),
     ]
     for name, path in files.items():
-        kind, _, which = name.partition(".")
-        if kind == "significance":
-            numbers += _of_significance(path, label)
-        elif kind == "contrasts":
-            numbers += _of_contrasts(which, path, label)
-        elif kind == "registered":
-            numbers += _of_answers(path, label)
-        elif kind == "variance":
-            numbers += (replace(number, measured_on=label(which)) for number in _of_variance(which, path))
-        elif kind == "model_size":
-            numbers += (replace(number, measured_on=label(which)) for number in _of_model_size(which, path))
-        elif kind == "microscope":
-            numbers += (replace(number, measured_on=label(which)) for number in _of_microscope(which, path))
-        elif kind == "distributions":
-            numbers += (replace(number, measured_on=label(which)) for number in _of_distributions(which, path))
+        kind, dot, which = name.partition(".")
+        if dot and (quoted := KINDS[kind].numbers):
+            numbers += quoted(which, path, label)
     return _once([*numbers, *_of_gains(numbers)])
 
 
@@ -116,11 +84,11 @@ def _data_label(spec: Mapping[str, Any], dataset: str) -> str:
 def _once(numbers: Iterable[Number]) -> list[Number]:
     """Two tables may test the same seeds; what is found twice must be the same."""
     found: dict[str, Number] = {}
-    for number in numbers:
-        first = found.setdefault(number.name, number)
-        if first.value != number.value:
-            both = " and ".join(f"{n.value} of {n.file}" for n in (first, number))
-            raise ValueError(f"two numbers have the name {number.name!r}: {both}")
+    for one in numbers:
+        first = found.setdefault(one.name, one)
+        if first.value != one.value:
+            both = " and ".join(f"{n.value} of {n.file}" for n in (first, one))
+            raise ValueError(f"two numbers have the name {one.name!r}: {both}")
     return list(found.values())
 
 
@@ -150,18 +118,6 @@ def _latex(text: str) -> str:
     return f"{less}{sign}{digits.replace(',', '{,}')}{power}"
 
 
-def _number(name: str, value: Any, form: Form, *files: object, on: str = "") -> Number:
-    """A number in the given form; a dash for what is not defined."""
-    value = None if pd.isna(value) else value
-    text = NONE if value is None else form(value) if callable(form) else format(value, form)
-    return Number(name, value, text, ", ".join(map(str, files)), on)
-
-
-def _cells(prefix: str, row: Row, forms: Mapping[str, Form], file: object, on: str = "") -> Iterator[Number]:
-    for column, form in forms.items():
-        yield _number(f"{prefix}/{column}", row[column], form, file, on=on)
-
-
 def _run_name(defaults: Row, run: Row) -> str:
     parts = [run["dataset"], run["alpha"], run["arm"]]
     parts += [f"{name}={run[name]}" for name in ("block_size", "lr", "seed") if run[name] != defaults[name]]
@@ -179,14 +135,14 @@ def _of_runs(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number
     for run in rows:
         name, file, on = _run_name(defaults, run), _summary(run), label(run["dataset"])
         for metric, form in (*((metric, ".2f") for metric in METRICS), ("best_round", "d")):
-            yield _number(f"{metric}/{name}", run[metric], form, file, on=on)
-        yield _number(f"final_over_best/{name}", run["final"] - run["best"], "+z.2f", file, on=on)
+            yield number(f"{metric}/{name}", run[metric], form, file, on=on)
+        yield number(f"final_over_best/{name}", run["final"] - run["best"], "+z.2f", file, on=on)
         for layout in ("held", "published"):
-            yield _number(f"{layout}_mb/{name}", run[f"{layout}_bytes"] / 1e6, ".2f", file, on=on)
+            yield number(f"{layout}_mb/{name}", run[f"{layout}_bytes"] / 1e6, ".2f", file, on=on)
         for kind, other in _compared(defaults, rows, run).items():
             for metric in ("best", "final"):
                 gap = run[metric] - other[metric]
-                yield _number(f"{metric}_over_{kind}/{name}", gap, "+z.2f", file, _summary(other), on=on)
+                yield number(f"{metric}_over_{kind}/{name}", gap, "+z.2f", file, _summary(other), on=on)
 
 
 def _compared(defaults: Row, rows: list[dict[str, Any]], run: Row) -> dict[str, Row]:
@@ -228,7 +184,7 @@ def _of_residuals(runs: pd.DataFrame, label: Label) -> Iterator[Number]:
             variance, freedom = residual(own, metric)
             name, file = f"residual/{metric}/{dataset}/{alpha}", os.path.commonpath(own["folder"].tolist())
             for part, value in (("variance", variance), ("freedom", freedom)):
-                yield _number(f"{name}/{part}", value, ".3g", file, on=label(dataset))
+                yield number(f"{name}/{part}", value, ".3g", file, on=label(dataset))
 
 
 def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
@@ -240,7 +196,7 @@ def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Numbe
             pair = [read_histories(pd.DataFrame([r])).set_index("round")["accuracy"] for r in (run, other)]
             files = (f"{r['folder']}/history.csv" for r in (run, other))
             name = f"above_fp32_from/{_run_name(defaults, run)}"
-            yield _number(name, _lead(*pair), "d", *files, on=label(run["dataset"]))
+            yield number(name, _lead(*pair), "d", *files, on=label(run["dataset"]))
 
 
 def _lead(own: pd.Series, other: pd.Series) -> int | None:
@@ -262,16 +218,16 @@ def _of_spreads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Num
                 low, *_, high = line.sort_values(metric, kind="stable").to_dict("records")
                 spread, files = high[metric] - low[metric], (_summary(low), _summary(high))
                 name = f"{metric}_spread/{axis}/{'/'.join(cell)}"
-                yield _number(name, spread, ".2f", *files, on=label(low["dataset"]))
+                yield number(name, spread, ".2f", *files, on=label(low["dataset"]))
 
 
 def _of_gains(numbers: Iterable[Number]) -> Iterator[Number]:
     """The least and the greatest of an arm's differences from FP32 over alphas, all else at the defaults."""
     gains: dict[str, list[Number]] = {}
-    for number in numbers:
-        kind, *place = number.name.split("/")
+    for one in numbers:
+        kind, *place = one.name.split("/")
         if kind == "best_over_fp32" and len(place) == 3:  # what is not at the defaults has a longer name
-            gains.setdefault(f"{place[0]}/{place[2]}", []).append(number)
+            gains.setdefault(f"{place[0]}/{place[2]}", []).append(one)
     for name, line in gains.items():
         for which, choose in (("min", min), ("max", max)) if len(line) > 1 else ():
             chosen = choose(line, key=attrgetter("value"))
@@ -281,16 +237,16 @@ def _of_gains(numbers: Iterable[Number]) -> Iterator[Number]:
 def _of_settings(spec: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     yield Number("scale", spec["scale"], spec["scale"], "config.yaml")
     for name in ("alpha", "block_size", "lr", "seed"):
-        yield _number(f"setting/{name}", spec["defaults"][name], str, "config.yaml")
-    yield _number("runs/all", len(runs), "d", "config.yaml")
+        yield number(f"setting/{name}", spec["defaults"][name], str, "config.yaml")
+    yield number("runs/all", len(runs), "d", "config.yaml")
     for what, which in (("diverged", runs["diverged"]), ("collapsed", collapsed(runs))):
-        yield _number(f"runs/{what}", int(which.sum()), "d", os.path.commonpath(runs["folder"].tolist()))
+        yield number(f"runs/{what}", int(which.sum()), "d", os.path.commonpath(runs["folder"].tolist()))
     forms = dict.fromkeys(("rounds", "clients", "clients_per_round", "epochs", "batch_size", "width"), "d")
     forms |= {"image_size": "d", "classes": "d", "training_images": ",d", "test_images": ",d", "chance": ".2f"}
     for dataset, group in runs.groupby("dataset", sort=False):
         run = {**group.to_dict("records")[0], "chance": 100 / group["classes"].iloc[0]}
-        yield from _cells(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json", label(dataset))
-        yield from _cells(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run), label(dataset))
+        yield from numbers_of(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json", label(dataset))
+        yield from numbers_of(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run), label(dataset))
 
 
 def _of_memory(path: Path) -> Iterator[Number]:
@@ -301,7 +257,7 @@ def _of_memory(path: Path) -> Iterator[Number]:
     forms |= {f"{layout}_over_{METHOD}": ".2f" for layout in ("held", "published")}
     forms |= {"client_fp32_ratio": ".0f", "metadata_percent": ".1f", "metadata_of_codes_percent": ".2f"}
     for row in _with_ratios(pd.read_csv(path)).to_dict("records"):
-        yield from _cells(f"memory/{row['dataset']}/{row['arm']}/{row['block_size']}", row, forms, path)
+        yield from numbers_of(f"memory/{row['dataset']}/{row['arm']}/{row['block_size']}", row, forms, path)
 
 
 def _with_ratios(table: pd.DataFrame) -> pd.DataFrame:
@@ -329,14 +285,14 @@ def _of_client_memory(path: Path) -> Iterator[Number]:
     forms = {**dict.fromkeys((f"{part}_mb" for part in parts), ",.1f"), "saved_percent": ".1f"}
     for row in pd.read_csv(path).to_dict("records"):
         row |= {f"{part}_mb": row[f"{part}_bytes"] / 1e6 for part in parts}
-        yield from _cells(f"client_memory/{row['dataset']}/{row['image_size']}/{row['arm']}", row, forms, path)
+        yield from numbers_of(f"client_memory/{row['dataset']}/{row['image_size']}/{row['arm']}", row, forms, path)
 
 
 def _of_scaling(path: Path) -> Iterator[Number]:
     forms = {f"{name}_mib": ",.1f" for name in ("fp32", "held", "published")}
     forms |= {"held_ratio": ".2f", "published_ratio": ".2f"}
     for row in pd.read_csv(path).to_dict("records"):
-        yield from _cells(f"scaling/{row['parameters']}", row, forms, path)
+        yield from numbers_of(f"scaling/{row['parameters']}", row, forms, path)
 
 
 def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
@@ -346,132 +302,30 @@ def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
     forms |= {"samples": ",d", "dropped": ",d", "min_samples": ",d", "max_samples": ",d"}
     partitions = pd.read_csv(overview, dtype={"alpha": str})
     for row in partitions.to_dict("records"):
-        yield from _cells(f"partition/{row['dataset']}/{row['alpha']}", row, forms, overview)
+        yield from numbers_of(f"partition/{row['dataset']}/{row['alpha']}", row, forms, overview)
     held = pd.read_csv(clients, dtype={"alpha": str, "dominant": "Int64", "dominant_name": str})
     held = held.merge(partitions, on=["dataset", "alpha"], suffixes=("", "_mean"))
     held["ratio"] *= held["dominant_percent"] / held["dominant_percent_mean"]
     forms = {"samples": ",d", "classes": "d", "dominant": "d", "dominant_name": "s", "dominant_percent": ".1f"}
     for row in held.to_dict("records"):
         name = f"client/{row['dataset']}/{row['alpha']}/{row['client']}"
-        yield from _cells(name, row, {**forms, "ratio": ".1f"}, clients)
+        yield from numbers_of(name, row, {**forms, "ratio": ".1f"}, clients)
     for (dataset, alpha), highest in held.groupby(["dataset", "alpha"], sort=False)["dominant_percent"].max().items():
-        yield _number(f"partition/{dataset}/{alpha}/highest_dominant_percent", highest, ".1f", clients)
+        yield number(f"partition/{dataset}/{alpha}/highest_dominant_percent", highest, ".1f", clients)
 
 
 def _of_participation(sampling: Path, steps: Path) -> Iterator[Number]:
     forms: dict[str, Form] = {"mean": ".1f", "std": ".1f", "min": "d", "max": "d"}
-    yield from _cells("sampling", json.loads(sampling.read_text()), forms, sampling)
+    yield from numbers_of("sampling", json.loads(sampling.read_text()), forms, sampling)
     forms = {"client": "d", "samples": ",d", "steps": "d", "approximate": whole, "ratio": ".1f"}
     for row in pd.read_csv(steps, dtype={"alpha": str}).to_dict("records"):
-        yield from _cells(f"steps/{row['dataset']}/{row['alpha']}/{row['which']}", row, forms, steps)
+        yield from numbers_of(f"steps/{row['dataset']}/{row['alpha']}/{row['which']}", row, forms, steps)
 
 
 def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
     forms = {"mean_percent": ".2f", "median_percent": ".2f", "max_percent": ".2f", "zero_percent": ".1f"}
     for row in pd.read_csv(summary).to_dict("records"):
-        yield from _cells(f"precision/{row['code'].replace(', ', '/')}", row, forms, summary)
+        yield from numbers_of(f"precision/{row['code'].replace(', ', '/')}", row, forms, summary)
     for row in pd.read_csv(by_decade, dtype={"decade": str}).to_dict("records"):
         name = f"precision/{row['code'].replace(', ', '/')}/{row['decade']}"
-        yield from _cells(name, row, {"mean_percent": ".2f"}, by_decade)
-
-
-def _of_significance(path: Path, label: Label) -> Iterator[Number]:
-    """Over seeds: means, tests against FP32, and how many times the deviation of FP32 and of Q-LocalAdam an arm has."""
-    forms: dict[str, Form] = {"n": "d", "seeds": lambda seeds: ", ".join(seeds.split())}
-    forms |= {
-        "mean": ".2f",
-        "std": ".2f",
-        "min": ".2f",
-        "max": ".2f",
-        "difference": "+z.2f",
-        "relative_percent": "+z.1f",
-    }
-    forms |= {"t": ".2f", "df": ".0f", "welch_t": ".2f", "welch_df": ".1f", "p": p_value, "welch_p": p_value}
-    forms |= {f"{test}ci_{end}": "+z.2f" for test in ("", "welch_") for end in ("low", "high")}
-    forms |= {"cohens_d": ".2f", f"std_over_{BASELINE}": ".1f", f"std_over_{METHOD}": ".1f"}
-    tests = pd.read_csv(path, dtype={"alpha": str, "seeds": str})
-    for arm in (BASELINE, METHOD):
-        theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
-        tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
-    for row in tests.to_dict("records"):
-        name = f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}"
-        yield from _cells(name, row, forms, path, label(row["dataset"]))
-
-
-def _of_contrasts(table: str, path: Path, label: Label) -> Iterator[Number]:
-    """Differences to a baseline, by table: the residual variance is that of all arms in it."""
-    forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "std": ".2f", "baseline_mean": ".2f", "difference": "+z.2f"}
-    forms |= {"error": ".2f", "freedom": ".0f", "margin": ".2f", "wider_margin": ".2f", "seeds_needed": ",.0f"}
-    forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "simultaneous", "tost_ci") for end in ("low", "high")}
-    forms |= dict.fromkeys(("p", "tost_p", "wider_tost_p"), p_value)
-    forms |= {"runs": "d", "collapsed": "d"}
-    tests = pd.read_csv(path, dtype={"alpha": str, "seeds": str})
-    for row in tests.to_dict("records"):
-        name = f"contrasts/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['metric']}"
-        yield from _cells(name, row, forms, path, label(row["dataset"]))
-
-
-def _of_answers(path: Path, label: Label) -> Iterator[Number]:
-    """Each registered question: its answer, and the difference on each data set."""
-    forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "baseline_mean": ".2f", "difference": "+z.2f", "margin": ".2f"}
-    forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "tost_ci") for end in ("low", "high")}
-    forms |= {"p": p_value, "wider_p": p_value, "paired_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
-    for row in pd.read_csv(path, dtype={"alpha": str, "seeds": str}).to_dict("records"):
-        yield from _cells(f"registered/{row['question']}/{row['dataset']}", row, forms, path, label(row["dataset"]))
-
-
-def _of_variance(dataset: str, path: Path) -> Iterator[Number]:
-    """Of all weights of the clients of the first and the last round, those without a gradient counted as 0."""
-    rows = pd.read_csv(path)
-    for when, row in zip(("first", "last"), rows[rows["layer"] == "all"].iloc[[0, -1]].to_dict("records"), strict=True):
-        row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below")}
-        forms = {"zero_percent": ".1f", "below_percent": ".1f", "p10": ".1e", "median": ".1e", "p90": ".1e"}
-        yield from _cells(f"variance/{dataset}/{when}", row, forms, path)
-
-
-def _of_model_size(dataset: str, path: Path) -> Iterator[Number]:
-    """By place, the smallest model first; what widths there are is for the configuration to say."""
-    rows = pd.read_csv(path)
-    for place, (_, of_width) in enumerate(rows.groupby("width"), 1):
-        first = of_width.iloc[0]
-        name = f"model_size/{dataset}/{place}"
-        yield _number(f"{name}/width", int(first["width"]), "d", path)
-        yield _number(f"{name}/parameters", int(first["parameters"]), ",d", path)
-        yield _number(f"{name}/below_percent", 100 * (first["zero"] + first["below"]), ".1f", path)
-        for row in of_width.to_dict("records"):
-            yield _number(f"{name}/{row['arm']}/relative_way", row["relative_way"], ".2f", path)
-    largest = rows[rows["width"] == rows["width"].max()]
-    yield _number(
-        f"model_size/{dataset}/largest/below_percent", 100 * largest[["zero", "below"]].iloc[0].sum(), ".1f", path
-    )
-    for row in largest.to_dict("records"):
-        yield _number(f"model_size/{dataset}/largest/{row['arm']}/relative_way", row["relative_way"], ".2f", path)
-
-
-def _of_microscope(dataset: str, path: Path) -> Iterator[Number]:
-    forms: dict[str, Form] = {"steps": "d", "median": ".2g", "p99": ".2g", "max": ".2g", "relative_way": ".3g"}
-    forms |= {
-        "first_loss": ".2f",
-        "last_loss": ".2f",
-        "zero_percent": ".1f",
-        "below_percent": ".1f",
-        "far_percent": ".2f",
-    }
-    for row in pd.read_csv(path).to_dict("records"):
-        row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below", "far")}
-        yield from _cells(f"microscope/{dataset}/{row['arm']}", row, forms, path)
-
-
-def _of_distributions(dataset: str, path: Path) -> Iterator[Number]:
-    """Every number of the summary, by its own name: states/cifar10/variance/orders_of_magnitude."""
-    summary = json.loads(path.read_text())
-    for part in ("variance", "momentum"):
-        name = f"states/{dataset}/{part}"
-        yield from _cells(name, summary[part], dict.fromkeys(summary[part], ".3g"), path)
-        for share in (share for share in summary[part] if share.startswith(("zero_", "below_", "within_"))):
-            percent = None if summary[part][share] is None else 100 * summary[part][share]
-            yield _number(f"{name}/{share}_percent", percent, ".2f", path)
-    least, greatest = (summary["variance"][name] for name in ("min_positive", "max"))
-    yield _number(f"states/{dataset}/variance/max_over_min", greatest / least if least else None, ".3g", path)
-    forms = {"steps": ",d", "batch_size": ",d", "parameters": ",d", "log_offset": ".3g"}
-    yield from _cells(f"states/{dataset}", summary, forms, path)
+        yield from numbers_of(name, row, {"mean_percent": ".2f"}, by_decade)

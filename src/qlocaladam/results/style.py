@@ -1,31 +1,41 @@
 """One look for every figure: true sizes, fonts that stay readable in print, and how each line is drawn.
 
 Colours are Okabe and Ito's, then Tol's: they differ for colour-blind eyes. Dashes and markers differ in grey, too.
+matplotlib is imported where something is drawn: a plan of the workflow reads all kinds of figures, and draws none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-import seaborn as sns
-from matplotlib import style
-from matplotlib.axes import Axes
+import pandas as pd
+
+from qlocaladam.experiments.grid import as_list
+from qlocaladam.federated.partition import IID
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLUMN, PAGE = 3.33, 7.0
 """Widths in inches of a figure in one column of the paper, and across both."""
 DPI = 200
 SMALL = 6.5
 """Points of the smallest text: annotations and legends of many lines."""
-FAR = 6
-"""Margins beyond which an arm is too far off to be drawn on the same axis."""
+BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.8}
+"""Where a legend stands under a panel: as far down as its ticks and its label reach."""
 GREY = "#6e6e6e"
 
 SETTINGS = {
+    # seaborn's whitegrid, which takes a second to import
+    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), ".15"),
+    **dict.fromkeys(("axes.axisbelow", "axes.grid", "patch.force_edgecolor"), True),
+    "lines.solid_capstyle": "round",
+    "patch.edgecolor": "w",
     "figure.dpi": DPI,
     "savefig.dpi": DPI,
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
@@ -92,7 +102,9 @@ def theme() -> Iterator[None]:
 
     Fonts and sizes are looked up while drawing, so drawing, laying out and saving all belong inside.
     """
-    with style.context(["default", {**sns.axes_style("whitegrid"), **SETTINGS}]):
+    from matplotlib import style
+
+    with style.context(["default", SETTINGS]):
         yield
 
 
@@ -104,15 +116,46 @@ def arm_colours(arms: Iterable[str]) -> dict[str, Line]:
 
 def ordered_colours(values: Sequence[Any]) -> dict[Any, Line]:
     """The lines of values that have an order, dark to bright; the brightest is still dark enough for paper."""
+    import matplotlib as mpl
+
     shades = map(tuple, mpl.colormaps["plasma"](np.linspace(0, 0.7, len(values))))
     return dict(zip(values, map(Line, shades, cycle(ORDERED_DASHES), cycle(ORDERED_MARKERS)), strict=True))
 
 
-def far_off(axes: Axes, difference: float, place: int, colour: Any) -> None:
-    """An arrow to the edge that the arm lies beyond, and how far away it is."""
-    tip, tail, text, side = (0.01, 0.1, 0.12, "left") if difference < 0 else (0.99, 0.9, 0.88, "right")
-    arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
-    across = axes.get_yaxis_transform()
-    axes.annotate("", (tip, place), (tail, place), xycoords=across, arrowprops=arrow)
-    number = f"{difference:+.1f}".replace("-", "\N{MINUS SIGN}")
-    axes.text(text, place, number, fontsize=SMALL, ha=side, va="center", transform=across)
+def chosen_lines(spec: Mapping[str, Any]) -> dict[str, Line]:
+    """The lines of the arms that `where` names, in the order of config.yaml."""
+    lines, chosen = arm_colours(spec["labels"]["arm"]), as_list(spec["where"]["arm"])
+    return {arm: line for arm, line in lines.items() if arm in chosen}
+
+
+def hue_lines(hue: str, runs: pd.DataFrame, arms: Mapping[str, str]) -> dict[Any, Line]:
+    """The line of each value that the runs have, in the order of the legend."""
+    present = set(runs[hue])
+    if hue != "arm":
+        return ordered_colours(sorted(present, key=by_size))
+    if present - set(arms):
+        raise ValueError(f"arm must be one of {', '.join(arms)}, got {', '.join(sorted(present - set(arms)))}")
+    return {arm: line for arm, line in arm_colours(arms).items() if arm in present}
+
+
+def by_size(value: Any) -> float:
+    """IID is the limit of ever larger alphas; states that persist come after those that are reset."""
+    words = {IID: float("inf"), "reset": 0.0, "persist": 1.0}
+    return words[value] if value in words else float(value)
+
+
+def sheet(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure((width, height), layout="constrained")
+
+
+def whole_numbers(axes: Axes, **options: Any) -> None:
+    """Ticks of the x axis at whole numbers only."""
+    axes.locator_params("x", **{"nbins": "auto", "steps": None, "integer": True, **options})
+
+
+def label_below(figure: Figure, axes: Axes, columns: int) -> None:
+    """One legend for the whole figure: that of a panel."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns)

@@ -16,7 +16,7 @@ import torch
 from published_memory import PUBLISHED
 from scipy import stats
 
-from qlocaladam.analysis import footprint, heterogeneity, participation, precision, significance
+from qlocaladam.analysis import heterogeneity, memory, participation, precision, significance
 from qlocaladam.codecs import LogCodec
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 
@@ -261,7 +261,7 @@ def test_precision_of_nothing_is_refused() -> None:
 
 
 def test_published_memory_is_one_table() -> None:
-    found = footprint.memory(ARMS, PUBLISHED).set_index(["dataset", "arm", "block_size"])
+    found = memory.optimizer_memory(ARMS, PUBLISHED).set_index(["dataset", "arm", "block_size"])
     assert {key: f"{value / 1e6:.2f}" for key, value in found["published_bytes"].items()} == PUBLISHED
     assert found["parameters"].unique().tolist() == [6_294_202, 11_227_812]
     assert (found["fp32_bytes"] == 8 * found["parameters"]).all()
@@ -277,7 +277,9 @@ def test_published_memory_is_one_table() -> None:
 def test_options_and_other_codes_count_as_they_are_stored() -> None:
     arms = {**ARMS, "half": {"arm": "q-localadam", "options": {"variance": "fp32"}}}
     names = ("printed-equations", "q-localadam", "half", "momentum-only")
-    found = footprint.memory(arms, [("cifar10", name, 64) for name in names] + [("cifar10", "dynamic-8bit", 256)])
+    found = memory.optimizer_memory(
+        arms, [("cifar10", name, 64) for name in names] + [("cifar10", "dynamic-8bit", 256)]
+    )
     held = found["held_bytes"].tolist()
     assert held[0] == held[1]  # rounding takes no bytes
     assert held[2] == held[3] > held[1]
@@ -298,11 +300,11 @@ def test_options_and_other_codes_count_as_they_are_stored() -> None:
 )
 def test_unknown_memory_is_refused(wanted: tuple[str, str, int], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        footprint.memory({"fp32": {"arm": "fp32"}, "odd": {"arm": "adam"}}, [wanted])
+        memory.optimizer_memory({"fp32": {"arm": "fp32"}, "odd": {"arm": "adam"}}, [wanted])
 
 
 def test_published_scaling() -> None:
-    found = footprint.scaling()
+    found = memory.scaling()
     assert found["parameters"].tolist() == [10**7, 10**8, 10**9, 10**10]
     digits = (1, 1, 0, 0)
     printed = {
@@ -313,10 +315,10 @@ def test_published_scaling() -> None:
     assert {f"{ratio:.2f}" for ratio in found["held_ratio"]} == {"3.56"}
     assert {f"{ratio:.2f}" for ratio in found["published_ratio"]} == {"3.37"}
     assert found["published_bytes"][0] == 23_750_000
-    one = footprint.scaling([1], block_size=32).iloc[0]
+    one = memory.scaling([1], block_size=32).iloc[0]
     assert (one["held_bytes"], one["published_bytes"]) == (18, 88)  # a short block is padded only in the paper's layout
     with pytest.raises(ValueError, match="parameters must be a whole number of at least 1, got 0"):
-        footprint.scaling([0])
+        memory.scaling([0])
 
 
 # Heterogeneity and participation

@@ -13,13 +13,13 @@ import pytest
 import yaml
 from registered_runs import CONFIG, LABELS, QUESTIONS, REGISTRATION, SEEDS, answered, simulated
 from scipy import stats
+from scripts import run_script
 
 from qlocaladam.analysis import registered as module
 from qlocaladam.analysis.registered import answers, load
-from qlocaladam.cli import main
 from qlocaladam.experiments import configuration, grid
-from qlocaladam.results import forest
-from qlocaladam.results import registered as shown
+from qlocaladam.results import kinds
+from qlocaladam.results.kinds import registered as shown
 
 ROOT = Path(__file__).parents[3]
 
@@ -316,32 +316,28 @@ def test_a_file_that_is_no_registration_is_refused(written, tmp_path):
 def test_questions_ask_for_what_the_configuration_has(written, monkeypatch, change, message):
     monkeypatch.setattr(configuration, "REGISTERED", str(written(change)))
     with pytest.raises(ValueError, match=rf"^config.yaml: tables.registered shows \S+, whose {message}") as error:
-        configuration.load(["config.yaml"])
+        configuration.load(["config.yaml"], [], kinds.check)
     assert "\n" not in str(error.value)
 
 
 def test_a_configuration_without_the_table_needs_no_questions(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(configuration, "REGISTERED", "nowhere.yaml")
-    configuration.refuse_unknown_in_questions({"tables": {"main": CONFIG["tables"]["main"]}})
+    kinds.check({**CONFIG, "tables": {"main": CONFIG["tables"]["main"]}, "figures": {}, "gallery": []})
     with pytest.raises(ValueError, match=r"nowhere\.yaml: cannot be read"):
-        configuration.refuse_unknown_in_questions(CONFIG)
+        kinds.check(CONFIG)
 
 
-def test_the_command_answers_without_runs_and_refuses_in_one_line(written, tmp_path, capsys):
-    given = ["analyse", "registered", "--runs", "--scale", "small"]
-    path = written(lambda r: None)
-    for name in ("one", "two"):
-        assert main([*given, "--questions", str(path), "--out", str(tmp_path / name)]) == 0
-    found = [(tmp_path / name / "answers.csv").read_bytes() for name in ("one", "two")]
-    assert found[0] == found[1]
-    table = pd.read_csv(tmp_path / "one/answers.csv")
+def test_the_script_answers_without_runs_and_refuses_in_one_line(written, tmp_path):
+    params = {"runs": [], "asked": None, "scale": "small"}
+    path, out = written(lambda r: None), {"csv": tmp_path / "answers.csv"}
+    run_script("answers", tmp_path / "job", out, input={"questions": str(path)}, params=params)
+    table = pd.read_csv(tmp_path / "answers.csv")
     assert tuple(table) == module.COLUMNS
     assert set(table["status"]) == {"runs missing"}
     path = written(lambda r: r.update(margin=5))
-    with pytest.raises(SystemExit):
-        main([*given, "--questions", str(path), "--out", str(tmp_path / "three")])
-    assert capsys.readouterr().err == f"qlocaladam: {path}: margin is 5; accepted: a number between 0 and 1\n"
+    said = run_script("answers", tmp_path / "job", out, ok=False, input={"questions": str(path)}, params=params)
+    assert said == f"qlocaladam: {path}: margin is 5; accepted: a number between 0 and 1\n"
 
 
 # As they are shown.
@@ -390,7 +386,7 @@ def test_a_run_without_an_accuracy_is_named_and_leaves_the_answer_preliminary(tm
 
 def test_a_figure_has_a_row_for_every_question(tmp_path):
     path = answered(tmp_path / "answers.csv")
-    figure = forest.figure(SPEC, [], {"answers": path})
+    figure = shown.figure(SPEC, [], {"answers": path})
     assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10", "CIFAR-100"]
     labels = [" ".join(label.get_text().split()) for label in figure.axes[0].get_yticklabels()]
     assert labels == [question["asks"] for question in REGISTRATION["questions"]]
@@ -399,9 +395,9 @@ def test_a_figure_has_a_row_for_every_question(tmp_path):
     table = pd.read_csv(path)
     for axes, dataset in zip(figure.axes, REGISTRATION["datasets"], strict=True):
         own = table[table["dataset"] == dataset].reset_index()
-        points = {line.get_ydata()[0]: line for line in axes.lines if line.get_marker() in forest.MARKERS.values()}
+        points = {line.get_ydata()[0]: line for line in axes.lines if line.get_marker() in shown.MARKERS.values()}
         assert {place: line.get_marker() for place, line in points.items()} == {
-            place: forest.MARKERS[row["answer"]] for place, row in own.iterrows() if place not in (0, 4)
+            place: shown.MARKERS[row["answer"]] for place, row in own.iterrows() if place not in (0, 4)
         }
         far = [text.get_text() for text in axes.texts if text.get_position()[1] == 0 and text.get_text()]
         percent = 100 * own.loc[0, "difference"] / own.loc[0, "baseline_mean"]
@@ -419,7 +415,7 @@ def test_a_figure_says_what_is_preliminary_and_where_an_interval_goes_on(tmp_pat
     chosen = (runs["arm"] == "q-localadam") & (runs["loss_scale"] == 0.0001)
     runs.loc[chosen, "last_third"] += 4 * (-1) ** np.arange(chosen.sum())
     answers(REGISTRATION, runs, "small").to_csv(tmp_path / "answers.csv", index=False)
-    figure = forest.figure(SPEC, [], {"answers": tmp_path / "answers.csv"})
+    figure = shown.figure(SPEC, [], {"answers": tmp_path / "answers.csv"})
     labels = [" ".join(label.get_text().split()) for label in figure.axes[0].get_yticklabels()]
     assert labels == [f"{question['asks']} (preliminary)" for question in REGISTRATION["questions"]]
     place = QUESTIONS.index("loss-scale-floor")
@@ -433,7 +429,7 @@ def test_questions_without_any_runs_can_be_shown(tmp_path):
     answers(REGISTRATION, pd.DataFrame(), "small").to_csv(path, index=False)
     table = shown.table(SPEC, None, {"answers": path})
     assert table.caption.endswith("7 open.")
-    figure = forest.figure(SPEC, [], {"answers": path})
+    figure = shown.figure(SPEC, [], {"answers": path})
     for axes in figure.axes:
         assert [text.get_text() for text in axes.texts] == ["runs missing"] * 7
         assert axes.get_xticks().tolist() == [], "no numbers where there is nothing to read off"

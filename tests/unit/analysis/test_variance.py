@@ -15,7 +15,8 @@ from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated.partition import load_partition, partition
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.results import figures, numbers, tables
+from qlocaladam.results import figures, tables
+from qlocaladam.results.kinds import KINDS
 
 IMAGES = {"train-images": 150, "test-images": 20}
 TINY = {"width": 4, "image-size": 32, "batch-size": 8, "epochs": 1, "rounds": 3}
@@ -80,9 +81,9 @@ def test_a_round_without_clients_has_no_rows():
 def test_the_states_are_those_that_clients_end_with(digits, monkeypatch):
     """v after a step is 0.999 v + 0.001 g^2, so the mean of all is a sum over the gradients that were seen."""
     expected = []
-    original = variance.Clients.train_round
+    original = variance.Federation.train_round
 
-    def watched(clients, number):
+    def followed(federation, number):
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         own = {}
@@ -94,12 +95,12 @@ def test_the_states_are_those_that_clients_end_with(digits, monkeypatch):
                     own[id(optimizer)][param] = 0.999 * before + 0.001 * param.grad**2
 
         with register_optimizer_step_pre_hook(follow):
-            optimizers = original(clients, number)
+            results = list(original(federation, number))
         everything = [values.reshape(-1) for states in own.values() for values in states.values()]
         expected.append(torch.cat(everything).double().numpy())
-        return optimizers
+        return iter(results)
 
-    monkeypatch.setattr(variance.Clients, "train_round", watched)
+    monkeypatch.setattr(variance.Federation, "train_round", followed)
     settings = RunSettings(width=4, image_size=32, batch_size=8, epochs=1, flip=False, rounds=2)
     table, found = variance.analyse(settings, digits[1], load_partition(digits[2]))
     everything = table[table["layer"] == "all"]
@@ -175,7 +176,7 @@ def test_the_figure_shows_every_round_and_matrix(made, tmp_path):
 
 
 def test_numbers_are_those_of_the_first_and_the_last_round(made):
-    found = {number.name: number for number in numbers._of_variance("cifar10", made / "variance.csv")}
+    found = {number.name: number for number in KINDS["variance"].numbers("cifar10", made / "variance.csv", str)}
     rows = pd.read_csv(made / "variance.csv")
     last = rows[(rows["layer"] == "all") & (rows["round"] == 3)].iloc[0]
     assert found["variance/cifar10/last/zero_percent"].value == pytest.approx(100 * last["zero"])

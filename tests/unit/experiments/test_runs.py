@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from analysis_files import MEMORY
-from command_line import refused
+from scripts import run_script
 from simulated_runs import Runs
 
-from qlocaladam.cli import main
 from qlocaladam.experiments.grid import GRID, place, run_name, short_name
 from qlocaladam.experiments.runs import collapsed, read_histories, read_runs
 
@@ -164,7 +162,7 @@ def test_a_history_that_was_changed_is_refused(runs):
         read_histories(found)
 
 
-def table_command(runs: pd.DataFrame, folder: Path, memory: Path, **entry: object) -> list[str]:
+def make_table(runs: pd.DataFrame, folder: Path, memory: Path, ok: bool = True, **entry: object) -> str:
     spec = {
         "name": "main",
         "kind": "runs",
@@ -174,10 +172,11 @@ def table_command(runs: pd.DataFrame, folder: Path, memory: Path, **entry: objec
         "scale": "test",
         "labels": {"dataset": {}, "arm": {}},
         "stands_for": {},
+        "asked": None,
     }
-    given = [f"--runs={path}" for path in runs["folder"]]
-    out = ["--tex", str(folder / "t.tex"), "--csv", str(folder / "t.csv")]
-    return ["table", "--spec", json.dumps({**spec, **entry}), *given, f"--file=memory={memory}", *out]
+    params = {"spec": {**spec, **entry}, "runs": runs["folder"].tolist()}
+    output = {kind: folder / f"t.{kind}" for kind in ("tex", "csv")}
+    return run_script("table", folder, output, ok, input={"memory": str(memory)}, params=params)
 
 
 @pytest.fixture
@@ -186,43 +185,39 @@ def memory(tmp_path: Path) -> Path:
     return tmp_path / "memory.csv"
 
 
-def test_the_table_command_writes_the_same_bytes_twice(runs, memory, tmp_path):
+def test_the_table_script_writes_the_same_bytes_twice(runs, memory, tmp_path):
     found = runs({"accuracy": [81.67]})
     for folder in ("once", "again"):
-        assert main(table_command(found, tmp_path / folder, memory)) == 0
+        make_table(found, tmp_path / folder, memory)
     for name in ("t.tex", "t.csv"):
         assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     assert "81.67 & 50.35" in (tmp_path / "once/t.tex").read_text()
     assert pd.read_csv(tmp_path / "once/t.csv")["best"].tolist() == [81.67]
 
 
-def test_the_figure_command_writes_the_same_bytes_twice(runs, tmp_path):
+def test_the_figure_script_writes_the_same_bytes_twice(runs, tmp_path):
     found = runs({"accuracy": [10.0, 20.0]}, {"accuracy": [15.0, 18.0], "arm": "q-localadam"})
     panels = [{"experiments": ["main"], "hue": "arm"}]
     labels = {"dataset": {"cifar10": "Digits"}, "arm": {"fp32": "FP32", "q-localadam": "Q-LocalAdam"}}
     shown = {"kind": "convergence", "name": "shown", "scale": "test", "labels": labels, "stands_for": labels["dataset"]}
-    entry = json.dumps({**shown, "panels": panels})
+    params = {"spec": {**shown, "panels": panels, "asked": None}, "panels": [found["folder"].tolist()]}
     for folder in ("once", "again"):
-        out = [f"--{kind}={tmp_path / folder / f'f.{kind}'}" for kind in ("pdf", "png")]
-        assert main(["figure", "--spec", entry, "--panel", *found["folder"], *out]) == 0
+        out = {kind: tmp_path / folder / f"f.{kind}" for kind in ("pdf", "png")}
+        run_script("figure", tmp_path / folder, out, params=params)
     for name, first in (("f.pdf", b"%PDF"), ("f.png", b"\x89PNG")):
         made = (tmp_path / "once" / name).read_bytes()
         assert made.startswith(first)
         assert made == (tmp_path / "again" / name).read_bytes()
 
 
-def test_mistakes_are_said_in_one_line(runs, memory, tmp_path, capsys):
+def test_mistakes_are_said_in_one_line(runs, memory, tmp_path):
     found = runs({"accuracy": [81.67]})
-    said = refused(capsys, table_command(found, tmp_path, memory, kind="pie"))
-    assert said.startswith("qlocaladam: table main: kind must be one of runs, ")
-    assert said.endswith("got 'pie'")
-    said = refused(capsys, table_command(found.assign(folder=str(tmp_path)), tmp_path, memory))
+    said = make_table(found, tmp_path, memory, ok=False, kind="pie")
+    assert said.startswith("qlocaladam: tables.main.kind is 'pie'; accepted: client_memory, ")
+    assert said.count("\n") == 1
+    said = make_table(found.assign(folder=str(tmp_path)), tmp_path, memory, ok=False)
     advice = "is not there; delete the run's folder and run snakemake again"
-    assert said == f"qlocaladam: {tmp_path / 'summary.json'} {advice}"
-    said = refused(capsys, table_command(found, tmp_path, tmp_path / "none.csv"))
-    assert said == f"qlocaladam: [Errno 2] No such file or directory: '{tmp_path / 'none.csv'}'"
-    said = refused(capsys, ["table", "--spec", "{}", "--file", "memory", "--tex", "t", "--csv", "c"])
-    assert said.endswith("argument --file: 'memory' is not of the form NAME=PATH")
-    said = refused(capsys, ["figure", "--spec", "{kind", "--pdf", "f", "--png", "g"])
-    assert "argument --spec: invalid" in said
+    assert said == f"qlocaladam: {tmp_path / 'summary.json'} {advice}\n"
+    said = make_table(found, tmp_path, tmp_path / "none.csv", ok=False)
+    assert said == f"qlocaladam: [Errno 2] No such file or directory: '{tmp_path / 'none.csv'}'\n"
     assert list(tmp_path.glob("t.*")) == []

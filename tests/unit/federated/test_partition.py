@@ -22,7 +22,7 @@ from qlocaladam.federated.partition import (
     load_partition,
     partition,
 )
-from qlocaladam.federated.partition_statistics import class_counts, client_rows, heterogeneity, summary
+from qlocaladam.federated.partition_statistics import class_counts, client_rows, heterogeneity_word, summary
 
 SEED = 42
 Row = tuple[str, str | int, str]
@@ -370,7 +370,7 @@ def test_too_few_classes_are_refused() -> None:
 
 
 def test_heterogeneity_words_between_and_beyond_the_published_alphas() -> None:
-    assert [heterogeneity(alpha) for alpha in (0.01, 0.3, 0.7, 10)] == ["Extreme", "High", "Moderate", "Low"]
+    assert [heterogeneity_word(alpha) for alpha in (0.01, 0.3, 0.7, 10)] == ["Extreme", "High", "Moderate", "Low"]
 
 
 def test_other_labels_are_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qlocaladam import ARMS, QLocalAdam
-from qlocaladam.analysis import footprint
+from qlocaladam.analysis import memory
 from qlocaladam.data import sources
 from qlocaladam.data.dataset import subset
 from qlocaladam.federated import peers
@@ -51,7 +51,7 @@ def test_held_bytes_are_those_of_a_report():
 
 def test_the_paper_sized_memory_of_a_peer_is_not_claimed():
     arms = {"fp32": {"arm": "fp32"}, "theirs": {"arm": "torchao-8bit"}}
-    made = footprint.memory(arms, [("cifar10", "fp32", 64), ("cifar10", "theirs", 256)])
+    made = memory.optimizer_memory(arms, [("cifar10", "fp32", 64), ("cifar10", "theirs", 256)])
     assert made["arm"].tolist() == ["fp32"]
 
 

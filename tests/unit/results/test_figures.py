@@ -31,6 +31,7 @@ from qlocaladam.analysis.contrasts import compare, differences
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 from qlocaladam.experiments.runs import METRICS
 from qlocaladam.results import figures
+from qlocaladam.results.kinds.precision import CODE_ARMS
 from qlocaladam.results.style import COLUMN, PAGE, arm_colours, ordered_colours, theme
 
 ARMS = {
@@ -70,8 +71,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 def results(tmp_path: Path) -> dict[str, Path]:
     """Small results of the analyses, in the form that these write."""
-    paths = {name: tmp_path / f"{name}.csv" for name in ("histograms", "precision", "clients")}
-    _histograms().to_csv(paths["histograms"], index=False)
+    paths = {name: tmp_path / f"{name}.csv" for name in ("precision", "clients")}
     _precision().to_csv(paths["precision"], index=False)
     _clients().to_csv(paths["clients"], index=False)
     paths["client_memory"] = tmp_path / "client_memory.csv"
@@ -85,17 +85,17 @@ def results(tmp_path: Path) -> dict[str, Path]:
         _step_layers().to_csv(paths[f"steps.{dataset}"], index=False)
         paths[f"variance.{dataset}"] = tmp_path / f"variance_{dataset}.csv"
         _variance().to_csv(paths[f"variance.{dataset}"], index=False)
-        paths[f"summary.{dataset}"] = tmp_path / "lives.json"
-        paths[f"summary.{dataset}"].write_text(json.dumps({"floor": 1e-8}))
+        paths[f"histograms.{dataset}"] = tmp_path / "histograms.csv"
+        _histograms().to_csv(paths[f"histograms.{dataset}"], index=False)
+        paths[f"summary.{dataset}"] = tmp_path / "summary.json"
+        paths[f"summary.{dataset}"].write_text(json.dumps(SUMMARY))
     paths["differences"], paths["contrasts"] = (tmp_path / f"{name}.csv" for name in ("differences", "contrasts"))
     paths["answers"] = answered(tmp_path / "answers.csv")
     _write_contrasts(paths, ("cifar10", "cifar100"), ("0.1", "0.5"))
-    paths["summary"] = tmp_path / "summary.json"
-    paths["summary"].write_text(json.dumps(SUMMARY))
     return paths
 
 
-SUMMARY = {"log_offset": 1e-8, "variance": {"below_offset": 0.613, "zero_fraction": 0.402}}
+SUMMARY = {"floor": 1e-8, "log_offset": 1e-8, "variance": {"below_offset": 0.613, "zero_fraction": 0.402}}
 
 
 def _decades() -> pd.DataFrame:
@@ -192,7 +192,7 @@ def _precision() -> pd.DataFrame:
     value, error = np.array([1.1e-3, 1.2e-3, 1.1e-1, 1.2e-1]), np.array([0.01, 0.03, 0.02, 0.02])
     tables = [
         pd.DataFrame({"code": code, "value": value, "decoded": value, "relative_error": error * factor})
-        for factor, code in enumerate(figures.CODE_ARMS, 1)
+        for factor, code in enumerate(CODE_ARMS, 1)
     ]
     return pd.concat(tables)
 
@@ -324,10 +324,10 @@ def test_runs_that_do_not_belong_on_one_line_are_refused(runs: Runs) -> None:
 
 def test_nonsense_is_refused(runs: Runs, files: dict[str, Path]) -> None:
     found = runs({"arm": "unheard-of", "accuracy": [1.0]})
-    with pytest.raises(ValueError, match=r"figures.shown.kind must be one of convergence, .*, got 'pie'"):
+    with pytest.raises(ValueError, match=r"figures.shown.kind is 'pie'; accepted: client_memory, .*convergence"):
         figures.draw(spec("pie"), [], {})
     with pytest.raises(
-        ValueError, match=r"hue must be one of arm, alpha, block_size, lr, loss_scale, .*, seed, got 'width'"
+        ValueError, match=r"hue must be one of alpha, arm, block_size, lr, loss_scale, .*, seed, got 'width'"
     ):
         figures.draw(panel("width"), [found], {})
     with pytest.raises(ValueError, match="a panel has no runs"):
@@ -336,7 +336,7 @@ def test_nonsense_is_refused(runs: Runs, files: dict[str, Path]) -> None:
         figures.draw(panel("arm"), [found], {})
     with pytest.raises(ValueError, match="has no data set 'mnist'"):
         figures.draw(spec("heatmap", where={"dataset": "mnist"}), [], files)
-    _histograms().query("view != 'zoomed'").to_csv(files["histograms"], index=False)
+    _histograms().query("view != 'zoomed'").to_csv(files["histograms.cifar10"], index=False)
     with pytest.raises(ValueError, match="has no rows with state momentum and view zoomed"):
         figures.draw(spec("distributions", where={"dataset": "cifar10"}), [], files)
 
@@ -425,7 +425,7 @@ def test_distributions_show_the_counts_and_what_the_offset_hides(files: dict[str
 
 def test_precision_is_the_mean_error_by_quarters_of_a_decade(files: dict[str, Path]) -> None:
     (axes,) = figures.draw(spec("precision"), [], files).axes
-    assert legend(axes) == [f"{code}: {2 * i:.2f}" for i, code in enumerate(figures.CODE_ARMS, 1)]
+    assert legend(axes) == [f"{code}: {2 * i:.2f}" for i, code in enumerate(CODE_ARMS, 1)]
     shown = line(axes, "log, floor")
     assert shown.get_xdata() == pytest.approx([10**-2.875, 10**-0.875])
     assert shown.get_ydata() == pytest.approx([4.0, 4.0])

@@ -10,77 +10,60 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from analysis_files import CONTRASTS
+from analysis_files import CONTRASTS, write_exact
 from command_line import refused
 from registered_runs import answered
+from scripts import run_script
 from simulated_runs import Runs
 
-from qlocaladam.cli import main
-from qlocaladam.results.numbers import Number, as_json, as_latex, collect, p_value, truncated, whole
+from qlocaladam.results.columns import p_value
+from qlocaladam.results.layout import EXACT_FILES
+from qlocaladam.results.number import Number
+from qlocaladam.results.numbers import as_json, as_latex, collect, truncated, whole
 
 DEFAULTS = {"alpha": 0.1, "block_size": 64, "lr": 0.001, "seed": 42}
 LABELS = {"cifar10": "Digits", "cifar100": "Digit pairs", "own": "Own", "text": "Text"}
 PAPERS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 SPEC = {"scale": "node-2", "defaults": DEFAULTS, "labels": {"dataset": LABELS}, "stands_for": PAPERS}
 ARMS = {name: {"arm": name} for name in ("fp32", "q-localadam", "momentum-only")}
-WANTED = [
-    *(f"{dataset}:{arm}:64" for dataset in ("cifar10", "cifar100") for arm in ARMS),
-    *(f"{dataset}:q-localadam:{size}" for dataset in ("cifar10", "cifar100") for size in (32, 128)),
+PLACES = [
+    *((dataset, arm, 64) for dataset in ("cifar10", "cifar100") for arm in ARMS),
+    *((dataset, "q-localadam", size) for dataset in ("cifar10", "cifar100") for size in (32, 128)),
 ]
-FILES = {
-    "memory": ["memory.csv"],
-    "client-memory": ["client_memory.csv"],
-    "scaling": ["scaling.csv"],
-    "precision": ["precision.csv", "precision_summary.csv", "precision_by_decade.csv"],
-    "heterogeneity": ["clients.csv", "heterogeneity.csv"],
-    "participation": ["sampling.json", "steps.csv"],
-}
-
-
-def analyse(name: str, folder: Path) -> None:
-    more = {
-        "memory": ["--arms", json.dumps(ARMS), "--wanted", *WANTED],
-        "client-memory": ["--arms", json.dumps(ARMS)],
-        "participation": ["--clients", str(folder / "clients.csv")],
-    }
-    assert main(["analyse", name, "--out", str(folder), *more.get(name, [])]) == 0
 
 
 @pytest.fixture(scope="module")
 def exact(tmp_path_factory) -> dict[str, Path]:
-    """What needs no training, as the commands write it."""
+    """What needs no training, as rules make it."""
     folder = tmp_path_factory.mktemp("exact")
-    for name in FILES:
-        analyse(name, folder)
-    assert {path.name for path in folder.iterdir()} == {name for names in FILES.values() for name in names}
+    for name in EXACT_FILES:
+        write_exact(name, folder, ARMS, PLACES)
+    assert {path.name for path in folder.iterdir()} == {name for names in EXACT_FILES.values() for name in names}
     return {path.stem: path for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", EXACT_FILES)
 def test_an_analysis_writes_the_same_bytes_again(exact, name, tmp_path):
     shutil.copy(exact["clients"], tmp_path)
-    analyse(name, tmp_path)
-    for file in FILES[name]:
+    write_exact(name, tmp_path, ARMS, PLACES)
+    for file in EXACT_FILES[name]:
         assert (tmp_path / file).read_bytes() == exact[file.partition(".")[0]].read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["memory", "--arms", json.dumps(ARMS), "--wanted", "cifar10:sgd:64"], "arm must be one of fp32, q-localadam"),
-        (["participation", "--clients", "none.csv"], "[Errno 2] No such file or directory: 'none.csv'"),
-        (["significance", "--runs", "none"], "none/summary.json is not there; delete the run's folder"),
-    ],
-)
-def test_an_analysis_that_cannot_be_made_says_why_in_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+def test_an_analysis_that_cannot_be_made_says_why_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert refused(capsys, ["analyse", *arguments, "--out", "made"]).startswith(f"qlocaladam: {said}")
+    said = "qlocaladam: none/summary.json is not there; delete the run's folder"
+    assert refused(capsys, ["analyse", "significance", "--runs", "none", "--out", "made"]).startswith(said)
     assert list(tmp_path.iterdir()) == []
+    output, places = {"csv": tmp_path / "memory.csv"}, [("cifar10", "sgd", 64)]
+    said = run_script("memory", tmp_path / "job", output, ok=False, params={"arms": ARMS, "places": places})
+    assert said == "qlocaladam: arm must be one of fp32, q-localadam, momentum-only, got 'sgd'\n"
+    assert not (tmp_path / "memory.csv").exists()
 
 
 def test_data_of_your_own_has_no_memory_in_the_paper(runs, exact, tmp_path):
-    wanted = ["--arms", json.dumps(ARMS), "--wanted", "own:fp32:64"]
-    assert main(["analyse", "memory", "--out", str(tmp_path), *wanted]) == 0
+    given = {"arms": ARMS, "places": [("own", "fp32", 64)]}
+    run_script("memory", tmp_path / "job", {"csv": tmp_path / "memory.csv"}, params=given)
     assert (tmp_path / "memory.csv").read_text().splitlines() == exact["memory"].read_text().splitlines()[:1]
     numbers = found(runs({"accuracy": [50.0], "dataset": "own"}), {**exact, "memory": tmp_path / "memory.csv"})
     assert numbers["best/own/0.1/fp32"].text == "50.00"
@@ -88,9 +71,8 @@ def test_data_of_your_own_has_no_memory_in_the_paper(runs, exact, tmp_path):
 
 
 def test_what_a_peer_would_hold_of_the_papers_models_is_not_guessed(exact, tmp_path):
-    arms = json.dumps({**ARMS, "theirs": {"arm": "torchao-8bit"}})
-    wanted = ["--wanted", "cifar10:fp32:64", "cifar10:theirs:256"]
-    assert main(["analyse", "memory", "--out", str(tmp_path), "--arms", arms, *wanted]) == 0
+    arms = {**ARMS, "theirs": {"arm": "torchao-8bit"}}
+    write_exact("memory", tmp_path, arms, [("cifar10", "fp32", 64), ("cifar10", "theirs", 256)])
     assert (tmp_path / "memory.csv").read_text().splitlines() == exact["memory"].read_text().splitlines()[:2]
 
 
@@ -326,7 +308,7 @@ def tested(tmp_path) -> Path:
 
 
 def test_tests_over_seeds(runs, exact, tested):
-    numbers = found(runs({"accuracy": [50.0]}), {**exact, "significance.multiseed": tested})
+    numbers = found(runs({"accuracy": [50.0]}), {**exact, "multiseed.multiseed": tested})
     expected = {
         "cifar100/0.1/fp32/seeds": "42, 123, 456",
         "cifar100/0.1/fp32/p": "--",
@@ -351,7 +333,7 @@ def test_tests_over_seeds(runs, exact, tested):
 def test_two_tables_may_test_the_same_but_not_disagree(runs, exact, tested, tmp_path):
     made, other = runs({"accuracy": [50.0]}), tmp_path / "other.csv"
     other.write_text(SIGNIFICANCE)
-    files = {**exact, "significance.a": tested, "significance.b": other}
+    files = {**exact, "multiseed.a": tested, "multiseed.b": other}
     assert found(made, files)["seeds/cifar100/0.1/fp32/n"].file == str(tested)
     other.write_text(SIGNIFICANCE.replace("54.99", "54.98"))
     both = f"54.99 of {tested} and 54.98 of {other}"
@@ -467,13 +449,13 @@ def test_numbers_need_runs_and_every_analysis(runs, exact):
         collect(SPEC, made, {name: path for name, path in exact.items() if name != "steps"})
 
 
-def test_the_command_writes_the_same_bytes_twice(runs, exact, tmp_path, capsys):
+def test_the_script_writes_the_same_bytes_twice(runs, exact, tmp_path):
     made = grid_of_runs(runs)
-    told = ["numbers", "--spec", json.dumps(SPEC), *(f"--file={name}={path}" for name, path in exact.items())]
-    folders = [f"--runs={folder}" for folder in made["folder"]]
+    given = {"input": {name: str(path) for name, path in exact.items()}}
+    spec = {**SPEC, "asked": None}
     for name in ("once", "again"):
-        out = [f"--{kind}={tmp_path / name / f'numbers.{kind}'}" for kind in ("tex", "json")]
-        assert main([*told, *folders, *out]) == 0
+        out = {kind: tmp_path / name / f"numbers.{kind}" for kind in ("tex", "json")}
+        run_script("numbers", tmp_path / name, out, params={"spec": spec, "runs": made["folder"].tolist()}, **given)
     for kind in ("tex", "json"):
         first, second = (tmp_path / name / f"numbers.{kind}" for name in ("once", "again"))
         assert first.read_bytes() == second.read_bytes()
@@ -486,8 +468,9 @@ def test_the_command_writes_the_same_bytes_twice(runs, exact, tmp_path, capsys):
     }
     assert content["memory/cifar10/fp32/64/fp32_mb"]["measured_on"] == "", "nothing was trained for it"
     assert len((tmp_path / "once/numbers.tex").read_text().splitlines()) == len(content) + 2
-    said = refused(capsys, [*told, *(f"--{kind}={tmp_path / 'none'}" for kind in ("tex", "json"))])
-    assert said == "qlocaladam: runs: numbers need training runs, got none"
+    out = {kind: tmp_path / "none" / kind for kind in ("tex", "json")}
+    said = run_script("numbers", tmp_path / "job", out, ok=False, params={"spec": spec, "runs": []}, **given)
+    assert said == "qlocaladam: runs: numbers need training runs, got none\n"
     assert not (tmp_path / "none").exists()
 
 

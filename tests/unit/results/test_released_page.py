@@ -1,12 +1,10 @@
 """Printed, released, rebuilt: the page of docs and the table of the document come from one file."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from qlocaladam.cli import main
 from qlocaladam.results import released, tables
 from qlocaladam.results.latex import escape
 
@@ -20,12 +18,6 @@ ROWS = released.load(SOURCE)
 def test_the_page_of_docs_is_what_the_file_makes():
     made = released.markdown(SOURCE, LABELS)
     assert (ROOT / "docs/released.md").read_text() == made, "snakemake docs/released.md brings it up to date"
-
-
-def test_the_command_writes_the_page(tmp_path):
-    words = ["--source", str(SOURCE), "--labels", json.dumps(LABELS), "--out", str(tmp_path / "page.md")]
-    assert main(["page", "released", *words]) == 0
-    assert (tmp_path / "page.md").read_text() == released.markdown(SOURCE, LABELS)
 
 
 def test_the_document_and_the_page_say_the_same():

@@ -25,8 +25,9 @@ from qlocaladam.federated import record
 from qlocaladam.federated.partition import partition
 from qlocaladam.federated.partition_statistics import client_rows, summary
 from qlocaladam.results import released
+from qlocaladam.results.kinds import shown_as
 from qlocaladam.results.latex import FIRST_LINE, escape, listed, power_of_ten
-from qlocaladam.results.tables import KINDS, build
+from qlocaladam.results.tables import build
 
 LABELS = {
     "dataset": {"cifar10": "Digits", "cifar100": "Digit pairs"},
@@ -353,10 +354,10 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(runs, files):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"kind": "pie"}, "table t_1: kind must be one of runs, heterogeneity, .*, got 'pie'"),
+        ({"kind": "pie"}, "tables.t_1.kind is 'pie'; accepted: client_memory, .*, runs"),
         (
             {"rows": "width"},
-            "table t_1: rows must be one of arm, block_size, .*, seed, got 'width'",
+            "table t_1: rows must be one of alpha, arm, block_size, .*, seed, got 'width'",
         ),
         ({"columns": ["best", "time"]}, "table t_1: columns must be one of best, final, .*, got 'time'"),
     ],
@@ -657,7 +658,7 @@ def test_every_kind_compiles_and_fits_the_paper(main_runs, seed_runs, files, tmp
     runs_of = {"runs": main_runs, "heterogeneity": two_arms, "multiseed": seed_runs, "contrasts": main_runs}
     entry = {"rows": "arm", "columns": ["best", "memory"], "caption": "50 % of a_b & c", "where": {}, "margin": 0.05}
     apart = ("registered", "clients", "steps", "variance", "released", "model_size", "microscope")
-    specs = [spec(kind, **{**entry, "name": kind}) for kind in KINDS if kind not in apart]
+    specs = [spec(kind, **{**entry, "name": kind}) for kind in shown_as("tables") if kind not in apart]
     specs += [spec("registered", name="registered", labels=ALL_LABELS)]
     specs += [spec("released", name=part, part=part) for part in released.PARTS]
     specs += [spec("clients", name=name, where={"dataset": name}) for name in STANDS_FOR]

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from qlocaladam.analysis import steps
-from qlocaladam.analysis.steps import Moment, decade_of, displacement, measure, observe
-from qlocaladam.cli import main
+from qlocaladam.analysis import step_errors, trained
+from qlocaladam.analysis.step_errors import Moment, decade_of, displacement, measure, observe
 from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import rounds
@@ -19,6 +18,7 @@ from qlocaladam.federated.client import train_client
 from qlocaladam.federated.partition import load_partition, partition
 from qlocaladam.federated.run import run
 from qlocaladam.federated.settings import RunSettings
+from qlocaladam.jobs import write_analysis
 from qlocaladam.optim import ARMS
 from qlocaladam.results import figures, tables
 
@@ -44,11 +44,10 @@ def digits(tmp_path_factory):
 
 
 def command(digits, out, **options):
-    data, _, dealt = digits
-    flags = {"width": 4, "image-size": 32, "batch-size": 8, "epochs": 1, "after": 1, "train-images": 150, **options}
-    words = ["--data", data, "--partition", dealt, "--arms", json.dumps(SCHEMES), "--test-images", 20, "--out", out]
-    words += [word for name, value in flags.items() for word in (f"--{name}", value)]
-    assert main(["analyse", "steps", "--no-flip", *map(str, words)]) == 0
+    """As its rule makes it."""
+    _, data, dealt = digits
+    size = {"width": 4, "image_size": 32, "batch_size": 8, "epochs": 1, "after": 1, "flip": False}
+    write_analysis(out, trained.analyse("steps", {**size, **options}, data, dealt, SCHEMES))
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
@@ -98,7 +97,7 @@ def test_a_step_is_that_of_adam():
 
 def test_exact_states_have_no_error():
     by_layer, by_decade = measure([block({5: (1e-9, SMALL, 1e-6), 7: (0.0, 0.0, 0.0)})], {"fp32": ARMS["fp32"]})
-    assert (by_layer[[*steps.ERRORS, "idle_max"]].to_numpy() == 0).all()
+    assert (by_layer[[*step_errors.ERRORS, "idle_max"]].to_numpy() == 0).all()
     assert (by_decade["max"] == 0).all()
 
 
@@ -172,7 +171,7 @@ def test_blocks_and_draws_are_those_of_the_optimizer():
     draw = torch.Generator().manual_seed(3)
     params = {name: torch.zeros(shape) for name, shape in (("a", (5, 5)), ("b", (9,)))}
     first, second = ({name: torch.randn(p.shape, generator=draw) for name, p in params.items()} for _ in range(2))
-    optimizer = steps.QLocalAdam(params.values(), lr=1.0, seed=11, backend="reference", **options)
+    optimizer = step_errors.QLocalAdam(params.values(), lr=1.0, seed=11, backend="reference", **options)
     for gradients in (first, second):
         for name, param in params.items():
             param.zero_().grad = gradients[name]
@@ -194,7 +193,7 @@ def test_rounds_are_those_of_a_run(digits, tmp_path, monkeypatch):
         calls.append((*args[3:5], sum(float(p.detach().double().sum()) for p in model.parameters())))
         return train_client(model, *args)
 
-    for module in (rounds, steps):
+    for module in (rounds, step_errors):
         monkeypatch.setattr(module, "train_client", watched)
     part = load_partition(dealt)
     run(RunSettings(**{**vars(TINY), "arm": "fp32", "rounds": 3}), data, part, tmp_path)
@@ -210,7 +209,7 @@ def test_rounds_are_those_of_a_run(digits, tmp_path, monkeypatch):
 
 
 def test_moments_are_what_the_steps_start_from(digits, monkeypatch):
-    monkeypatch.setattr(steps, "EARLY_STEPS", (2, 3))
+    monkeypatch.setattr(step_errors, "EARLY_STEPS", (2, 3))
     _, data, dealt = digits
     moments, found = observe(TINY, data, load_partition(dealt), after=0)
     assert [moment.step for moment in moments] == sorted({2, 3, found["steps"]})
@@ -234,8 +233,8 @@ def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path):
 def test_real_clients_show_the_mechanism(made):
     by_layer, by_decade = (pd.read_csv(made / name) for name in ("steps.csv", "steps_by_decade.csv"))
     found = json.loads((made / "summary.json").read_text())
-    assert tuple(by_layer) == steps.BY_LAYER
-    assert tuple(by_decade) == steps.BY_DECADE
+    assert tuple(by_layer) == step_errors.BY_LAYER
+    assert tuple(by_decade) == step_errors.BY_DECADE
     assert by_layer["arm"].unique().tolist() == list(SCHEMES)
     assert by_layer["step"].unique().tolist() == found["looked_at"] == [2, found["steps"]]
     everything = by_layer[by_layer["layer"] == "all"]
@@ -261,7 +260,7 @@ def test_real_clients_show_the_mechanism(made):
 def test_mistakes_are_named(digits, arms, after, batch, message):
     settings = RunSettings(**{**vars(TINY), "batch_size": batch})
     with pytest.raises(ValueError, match=message):
-        steps.analyse(settings, digits[1], load_partition(digits[2]), arms, after)
+        step_errors.analyse(settings, digits[1], load_partition(digits[2]), arms, after)
 
 
 def spec(**entry):

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import nn
 
-from benchmarks.peers import CLIENTS, PER_ROUND, SEED, bare
+from benchmarks.frameworks import CLIENTS, PER_ROUND, SEED, bare
 from qlocaladam.data.dataset import load
 from qlocaladam.federated.partition import Partition, load_partition
 from qlocaladam.streams import torch_stream

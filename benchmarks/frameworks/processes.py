@@ -52,19 +52,19 @@ class _Family:
         self.mark = f"{MARK}={mark}".encode()
         self.looks: dict[str, int] = {}
         """How often a process was looked at without finding the mark."""
-        self.found: set[str] = set()
+        self.pids: set[str] = set()
 
     def members(self) -> list[str]:
         pids = {name for name in os.listdir("/proc") if name.isdigit()}
-        self.found &= pids
+        self.pids &= pids
         self.looks = {pid: looks for pid, looks in self.looks.items() if pid in pids}
-        for pid in pids - self.found:
+        for pid in pids - self.pids:
             # A process that is just starting has no environment yet, so one look is not enough.
             if self.looks.get(pid, 0) < LOOKS:
                 if self._belongs(pid):
-                    self.found.add(pid)
+                    self.pids.add(pid)
                 self.looks[pid] = self.looks.get(pid, 0) + 1
-        return sorted(self.found)
+        return sorted(self.pids)
 
     def _belongs(self, pid: str) -> bool:
         try:

@@ -12,7 +12,7 @@ import torch
 
 def main(name: str, data: str, partition: str, out: str, rounds: str) -> None:
     torch.set_num_threads(1)
-    ends = importlib.import_module(f"benchmarks.peers.{name}").run(Path(data), Path(partition), int(rounds))
+    ends = importlib.import_module(f"benchmarks.frameworks.{name}").run(Path(data), Path(partition), int(rounds))
     Path(out).write_text(json.dumps(ends))
 
 

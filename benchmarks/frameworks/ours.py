@@ -1,4 +1,4 @@
-"""A run of ours with a stopwatch: `python -m benchmarks.peers.ours BEGIN OUT UNTIL train ...`.
+"""A run of ours with a stopwatch: `python -m benchmarks.frameworks.ours BEGIN OUT UNTIL train ...`.
 
 BEGIN is when the process was started, UNTIL is `batch`, the first batch trained, or `end`. OUT gets how many seconds
 each step took and the most memory that was resident, which the system keeps by process from its start.
@@ -30,7 +30,7 @@ class Stopwatch:
         self.steps[step], self.last = now - self.last, now
 
 
-def _stop_after_first_step(watch: Stopwatch) -> None:
+def _stop_after_first_step(stopwatch: Stopwatch) -> None:
     from qlocaladam.federated import rounds
     from qlocaladam.optim import QLocalAdam
 
@@ -38,11 +38,11 @@ def _stop_after_first_step(watch: Stopwatch) -> None:
 
     def first_step(self: QLocalAdam, *arguments: Any) -> None:
         step(self, *arguments)
-        watch.lap("first batch")
+        stopwatch.lap("first batch")
         raise _FirstBatch
 
     def first_client(*arguments: Any) -> Any:
-        watch.lap("read data, make model")
+        stopwatch.lap("read data, make model")
         return train_client(*arguments)
 
     QLocalAdam.step, rounds.train_client = first_step, first_client  # type: ignore[method-assign, assignment]
@@ -54,20 +54,20 @@ def _peak() -> int:
 
 
 def main(begin: str, out: str, until: str, arguments: Sequence[str]) -> None:
-    watch = Stopwatch(float(begin))
-    watch.lap("start Python")
+    stopwatch = Stopwatch(float(begin))
+    stopwatch.lap("start Python")
     import torch  # noqa: F401
 
-    watch.lap("import torch")
+    stopwatch.lap("import torch")
     import qlocaladam.federated.run  # noqa: F401
     from qlocaladam import cli
 
-    watch.lap("import qlocaladam")
+    stopwatch.lap("import qlocaladam")
     if until == "batch":
-        _stop_after_first_step(watch)
+        _stop_after_first_step(stopwatch)
     with suppress(_FirstBatch):
         cli.main(arguments)
-    Path(out).write_text(json.dumps({"steps": watch.steps, "peak": _peak()}))
+    Path(out).write_text(json.dumps({"steps": stopwatch.steps, "peak": _peak()}))
 
 
 if __name__ == "__main__":

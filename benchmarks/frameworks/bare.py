@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.peers import BATCH, EPOCHS, EVALUATION_BATCH, LEARNING_RATE, SEED, WIDTH
+from benchmarks.frameworks import BATCH, EPOCHS, EVALUATION_BATCH, LEARNING_RATE, SEED, WIDTH
 from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated import rounds
 from qlocaladam.federated.settings import RunSettings

@@ -27,7 +27,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.peers import BATCH, EPOCHS, EVALUATION_BATCH, LEARNING_RATE, PER_ROUND, SEED, bare
+from benchmarks.frameworks import BATCH, EPOCHS, EVALUATION_BATCH, LEARNING_RATE, PER_ROUND, SEED, bare
 from qlocaladam.data.dataset import load
 from qlocaladam.federated.partition import load_partition
 

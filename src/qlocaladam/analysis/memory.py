@@ -23,7 +23,7 @@ COLUMNS = (
 Codecs = tuple[Codec | None, Codec | None]
 
 
-def memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, str, int]]) -> pd.DataFrame:
+def optimizer_memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, str, int]]) -> pd.DataFrame:
     """A row for each (data set, arm, block size) that is wanted, at the size of the paper's models.
 
     `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
@@ -36,11 +36,11 @@ def memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, st
     rows = []
     for dataset, arm, block_size in wanted:
         codecs = _codecs(arms, arm, block_size)
-        found = _bytes(sizes[dataset], codecs)
+        size = _bytes(sizes[dataset], codecs)
         metadata = sum(4 * codec.range_size * codec.blocks(n) for n in sizes[dataset] for codec in codecs if codec)
-        percent = 100 * metadata / found["held_bytes"]
+        percent = 100 * metadata / size["held_bytes"]
         rows.append(
-            {"dataset": dataset, "arm": arm, "block_size": block_size, **found, "metadata_percent": percent},
+            {"dataset": dataset, "arm": arm, "block_size": block_size, **size, "metadata_percent": percent},
         )
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -1,6 +1,6 @@
 """Federated learning in other people's hands: the bare loop, Flower and pfl-research on the workload of a run of ours.
 
-`python -m benchmarks.peers NAME DATA PARTITION OUT ROUNDS` is one run of a peer, in a process of its own.
+`python -m benchmarks.frameworks NAME DATA PARTITION OUT ROUNDS` is one run of a framework, in a process of its own.
 """
 
 CLIENTS, PER_ROUND = 10, 5

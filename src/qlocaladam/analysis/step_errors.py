@@ -61,15 +61,15 @@ def analyse(
     arms: Mapping[str, Mapping[str, Any]],
     after: int = 3,
 ) -> tuple[pd.DataFrame, pd.DataFrame, Row]:
-    """The tables by layer and by decade of the variance, and where the client was found.
+    """The tables by layer and by decade of the variance, and which client it is.
 
     `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
     The client is the one with the most samples of the round that follows `after` rounds.
     """
     options = {name: options_of(name, entry) for name, entry in arms.items()}
-    moments, found = observe(settings, dataset, partition, after)
+    moments, summary = observe(settings, dataset, partition, after)
     by_layer, by_decade = measure(moments, options, settings.seed)
-    return by_layer, by_decade, {**found, "arms": dict(arms), "looked_at": [moment.step for moment in moments]}
+    return by_layer, by_decade, {**summary, "arms": dict(arms), "looked_at": [moment.step for moment in moments]}
 
 
 def options_of(name: str, entry: Mapping[str, Any]) -> Row:
@@ -82,7 +82,7 @@ def options_of(name: str, entry: Mapping[str, Any]) -> Row:
 
 
 def observe(settings: RunSettings, dataset: Dataset, partition: Partition, after: int) -> tuple[list[Moment], Row]:
-    """Train `after` rounds in FP32, whatever arm the settings name, then watch a client of the next one."""
+    """Train `after` rounds in FP32, whatever arm the settings name, then record a client of the next one."""
     whole_number("after", after, 0)
     federation = Federation(replace(settings, arm="fp32", optimizer={}, rounds=after + 1), dataset, partition)
     for number in range(1, after + 1):
@@ -95,10 +95,10 @@ def observe(settings: RunSettings, dataset: Dataset, partition: Partition, after
     last = steps_per_round(len(indices), settings.epochs, settings.batch_size)
     if last < 2:
         raise ValueError(f"client {client} must take at least 2 steps, got {last}: it has {len(indices)} samples")
-    watch = _Watch(model, {*EARLY_STEPS, last})
-    with register_optimizer_step_pre_hook(watch):
+    recorder = _Recorder(model, {*EARLY_STEPS, last})
+    with register_optimizer_step_pre_hook(recorder):
         train_client(model, federation.train, indices, settings.local_training(), after + 1, client)
-    found = {
+    summary = {
         **describe(settings, dataset, partition),
         "round": after + 1,
         "client": client,
@@ -106,10 +106,10 @@ def observe(settings: RunSettings, dataset: Dataset, partition: Partition, after
         "steps": last,
         "parameters": sum(param.numel() for param in model.parameters()),
     }
-    return watch.moments, found
+    return recorder.moments, summary
 
 
-class _Watch:
+class _Recorder:
     """Called before every step of an optimizer; keeps copies of what the wanted ones start from."""
 
     def __init__(self, model: nn.Module, wanted: set[int]) -> None:
@@ -169,7 +169,7 @@ def measure(
 
     `arms` gives the options of QLocalAdam for each name.
     The error is the distance of a weight's step from the exact one, in learning rates. Those by layer are over the
-    weights that live, which is to have a variance above 0; `idle_max` is the largest over the others.
+    weights whose variance is above 0; `idle_max` is the largest over the others.
     """
     layers, decades = [], []
     for moment in moments:

@@ -1,0 +1,135 @@
+"""Captions and notes: what was trained and on what, so that no table can be taken for the paper's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+import pandas as pd
+
+from qlocaladam.data.dataset import WINDOW
+from qlocaladam.experiments.runs import METRICS
+from qlocaladam.results.cells import measured_here
+from qlocaladam.results.labels import alpha_latex, latex
+from qlocaladam.results.latex import NONE, escape, listed
+from qlocaladam.results.rows import Row, Spec, as_number, grouped, unique
+
+SIZE_OF_THE_PAPER = "At the paper's own size whatever the scale, for nothing is trained."
+MISSING_NOTE = "$^{m}$~missing: runs that the configuration asks for are not there; a mean is over the others."
+
+
+def trained_caption(spec: Spec, runs: pd.DataFrame, shown: Collection[str], varied: str) -> str:
+    sentences = [
+        opening(spec),
+        f"{at_scale(spec)}: {listed(_data(spec, runs))}.",
+        f"{', '.join(_setup(spec, runs, varied))}.",
+        "Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test set, too.",
+    ]
+    if "memory" in shown:
+        sentences.append(r"Memory is that of the paper's own models in the paper's layout; 1~MB is $10^6$ bytes.")
+    if "difference" in shown:
+        sentences.append("Differences of the best accuracy in percentage points, against the first row of a data set.")
+    return " ".join(sentences)
+
+
+def analysed_caption(spec: Spec, *sentences: str) -> str:
+    return " ".join([opening(spec), SIZE_OF_THE_PAPER, *sentences])
+
+
+def opening(spec: Spec) -> str:
+    return escape(spec["caption"].rstrip(". ")) + "."
+
+
+def at_scale(spec: Spec) -> str:
+    return rf"Scale \emph{{{escape(spec['scale'])}}}"
+
+
+def _data(spec: Spec, runs: pd.DataFrame) -> list[str]:
+    """The data sets, how large they are, and what they stand in the place of."""
+    words = []
+    for dataset, own in runs.groupby("dataset", sort=False):
+        label, original = latex(spec, "dataset", dataset), spec["stands_for"].get(dataset)
+        sizes = unique(
+            f"{run['training_images']:,} training and {run['test_images']:,} test {_samples(run)}"
+            for run in own.to_dict("records")
+        )
+        place = f", in the place of {escape(original)}" if original and escape(original) != label else ""
+        words.append(f"{label} ({' or '.join(sizes)}{place})")
+    return words
+
+
+def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
+    """How the models were trained; what differs between data sets is said for each."""
+
+    def said(form: Callable[[Row], str]) -> str:
+        each = {
+            dataset: " or ".join(unique(form(run) for run in rows))
+            for dataset, rows in grouped(runs.to_dict("records"), "dataset")
+        }
+        if len(set(each.values())) == 1:
+            return next(iter(each.values()))
+        return listed([f"{words} ({latex(spec, 'dataset', dataset)})" for dataset, words in each.items()])
+
+    seeds = unique(str(seed) for seed in runs["seed"])
+    return [
+        said(lambda run: "Transformer" if _is_text(run) else "ResNet-18"),
+        said(lambda run: f"width {run['width']}"),
+        said(
+            lambda run: (
+                f"{WINDOW} characters" if _is_text(run) else rf"${run['image_size']}\times{run['image_size']}$ inputs"
+            )
+        ),
+        *([said(lambda run: alpha_latex(run["alpha"]))] if varied != "alpha" else []),
+        said(lambda run: _counted(run["rounds"], "round")),
+        said(lambda run: f"{run['clients_per_round']} of {_counted(run['clients'], 'client')} a round"),
+        said(lambda run: _counted(run["epochs"], "local epoch")),
+        f"seed{'s' * (len(seeds) > 1)} {listed(seeds)}",
+    ]
+
+
+def _is_text(run: Row) -> bool:
+    return bool(pd.isna(run["image_size"]))
+
+
+def _samples(run: Row) -> str:
+    return "windows" if _is_text(run) else "images"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def run_notes(spec: Spec, rows: Sequence[Row], shown: Collection[str]) -> list[str]:
+    """What the marks mean that stand in a table of runs."""
+    accuracy = any(name in shown for name in METRICS)
+    chances = {row["dataset"]: row["chance"] for row in rows if row.get("collapsed")}
+    levels = listed([rf"{level:g}\,\% ({latex(spec, 'dataset', dataset)})" for dataset, level in chances.items()])
+    notes = {
+        rf"$^{{c}}$~collapsed: ends below twice the chance level of {levels}.": accuracy and bool(chances),
+        "$^{d}$~diverged: in at least one run weights were not finite any more and training ended.": accuracy
+        and any(row.get("diverged") for row in rows),
+        r"$^{\dagger}$~of the model trained here: the paper has no size for it.": "memory" in shown
+        and any(map(measured_here, rows)),
+        MISSING_NOTE: any(row.get("missing") for row in rows),
+        r"$\pm$ is the sample standard deviation over seeds.": any(row["runs"] > 1 for row in rows),
+        f"{NONE} in a whole row or for an arm: there is no such run.": any(
+            row["runs"] == 0 and not row.get("missing") for row in rows
+        ),
+    }
+    return [note for note, needed in notes.items() if needed]
+
+
+def reason_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    """Why a test is missing, and for which arms."""
+    missing = [row for row in rows if math.isnan(as_number(row["p"])) and row["reason"]]
+    return [
+        f"{NONE} {escape(reason.rstrip('. '))} ({'; '.join(arms_by_dataset(spec, same))})."
+        for reason, same in grouped(missing, "reason")
+    ]
+
+
+def arms_by_dataset(spec: Spec, rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{latex(spec, 'dataset', dataset)}: {listed([latex(spec, 'arm', row['arm']) for row in same])}"
+        for dataset, same in grouped(rows, "dataset")
+    ]

@@ -1,0 +1,139 @@
+# What rules ask for by wildcards: inputs, parameters, minutes. No rule is here.
+
+
+def data_inputs(wildcards):
+    source = grid.as_list(config["sources"].get(wildcards.data, []))
+    return always(f"results/data/{wildcards.data}.npz", source=source)
+
+
+def source_flag(wildcards, input):
+    return [f"--source={path}" for path in input.source]
+
+
+def image_flag(wildcards):
+    return [] if wildcards.images == "all" else ["--train-images", wildcards.images]
+
+
+def training_inputs(wildcards):
+    place = RUNS[wildcards.run]
+    inputs = {"data": LAYOUT.data_file(place["dataset"]), "partition": LAYOUT.partition_file(place)}
+    return always(f"{LAYOUT.run_folder(place)}/summary.json", **inputs)
+
+
+def training_flags(wildcards):
+    return grid.training_flags(LAYOUT.asked(LAYOUT.runs), RUNS[wildcards.run])
+
+
+def training_minutes(wildcards, attempt):
+    """Tried again (a profile's `retries`), a job gets more time; a run goes on from its checkpoint."""
+    return attempt * SIZE["resources"]["runtime"]
+
+
+def analysis_inputs(analysis):
+    """The data and, of the clients that are looked at, the partition: that of a run at the defaults."""
+
+    def inputs(wildcards):
+        dataset = wildcards.dataset
+        partition = {"partition": LAYOUT.partition_file(LAYOUT.watched_place(dataset))}
+        found = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
+        return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
+
+    return inputs
+
+
+def analysis_options(analysis):
+    def options(wildcards):
+        return LAYOUT.analysis_options(analysis, wildcards.dataset)
+
+    return options
+
+
+def analysis_minutes(least):
+    def minutes(wildcards, attempt):
+        return attempt * max(least, SIZE["resources"]["runtime"])
+
+    return minutes
+
+
+def baseline(wildcards):
+    return config["tables"][wildcards.table].get("baseline", "fp32")
+
+
+def margin(wildcards):
+    return config["tables"][wildcards.table]["margin"]
+
+
+def table_inputs(wildcards):
+    runs = table_runs(wildcards) if len(LAYOUT.table_rows(wildcards.table)) else []
+    return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
+
+
+def table_code(wildcards):
+    return code("table", config["tables"][wildcards.table]["kind"])
+
+
+def table_spec(wildcards):
+    return LAYOUT.table_spec(wildcards.table)
+
+
+def figure_inputs(wildcards):
+    rows = LAYOUT.panel_rows(wildcards.figure)
+    runs = [file for panel in rows for file in run_files(panel, *FILES[1:])]
+    return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if runs else {})
+
+
+def figure_code(wildcards):
+    return code("figure", config["figures"][wildcards.figure]["kind"])
+
+
+def figure_spec(wildcards):
+    return LAYOUT.figure_spec(wildcards.figure)
+
+
+def panel_folders(wildcards):
+    return [run_folders(rows) for rows in LAYOUT.panel_rows(wildcards.figure)]
+
+
+def figure_section(wildcards):
+    return page.numbered(kinds.section(config["figures"][wildcards.figure]))
+
+
+def page_code(wildcards):
+    return code("table_page", config["tables"][wildcards.table]["kind"])
+
+
+def page_spec(wildcards):
+    return LAYOUT.page_spec(wildcards.table)
+
+
+def table_section(wildcards):
+    return page.numbered(kinds.section(config["tables"][wildcards.table]))
+
+
+def configuration_arguments(wildcards):
+    """The same configuration for a command of the package."""
+    return configuration.as_arguments(dict.fromkeys(CONFIGURED_BY), config if MODULE else COMMAND_LINE)
+
+
+def definitions(wildcards):
+    """What the document is told: its scale, its folders, and a command by the name of each group that is on."""
+    folders = {"generated": LATEX, "together": LATEX_TOGETHER}
+    words = {"scale": SCALE, **{name: os.path.relpath(folder, "paper") for name, folder in folders.items()}}
+    groups = {group: "" for group in grid.GROUPS if config[group]}
+    return "".join(rf"\def\{name}{{{text}}}" for name, text in (words | groups).items())
+
+
+def main_from_paper(wildcards, input):
+    return os.path.relpath(input.main, "paper")
+
+
+def folder_of_references(wildcards, input):
+    return str(Path(input.references).parent.absolute())
+
+
+def pictures_of_paper(wildcards):
+    return f"{LATEX}/figures"
+
+
+def reference_folder(wildcards):
+    return "paper/reference"
