@@ -134,7 +134,7 @@ def compiled(configuration: Configuration, capability: int) -> Code:
         constexprs=constants,
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in pointers},
     )
-    options = {"num_warps": kernel.WARPS, "maxnreg": kernel.REGISTERS}
+    options = {"num_warps": kernel.WARPS, "maxnreg": kernel.REGISTERS[configuration.aligned]}
     made = triton.compile(source, GPUTarget("cuda", capability, 32), options)
     with _file(made.asm["cubin"]) as path:
         usage = _run(triton.knobs.nvidia.cuobjdump.path, "-res-usage", path)

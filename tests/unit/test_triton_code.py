@@ -20,6 +20,7 @@ SAMPLE = [
     Configuration("fp32", "linear", 8, 32, torch.bfloat16),  # spilled on sm_120 before the assembler was told a number
     Configuration("dynamic", "dynamic", 8, 256),
     Configuration("linear", "fp32", 4, 64, torch.bfloat16, aligned=False),
+    Configuration("normalised", "linear", 4, 128, aligned=False),  # spilled on sm_120 with no more than 128 registers
 ]
 """Every way that the kernel's code can take: each kind of state, number of bits, size, type and alignment."""
 

@@ -33,8 +33,9 @@ BLOCK_SIZES = (32, 64, 128, 256)
 PROGRAM_VALUES = 512
 """Values of the rows of one program: four for each thread."""
 WARPS = 4
-REGISTERS = 128
-"""Of a thread, at most; none needs so many. Not told a number the assembler keeps to one of its own, and spills."""
+REGISTERS = {True: 128, False: 168}
+"""Of a thread, at most, if tensors are aligned and if not: no aligned one needs so many; others need addresses for each
+value, and with 128 some spill. Not told a number the assembler keeps to one of its own, and spills."""
 
 KINDS = {"fp32": 0, "linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -617,6 +618,7 @@ class Launch:
         decoupled_decay = rule.weight_decay if rule.decoupled else 0.0
         padding = [float(codec.padding) if codec and codec.pad_blocks else math.nan for codec in codecs]
         addresses = self.records[: len(self.order), : len(ADDRESSES)]
+        aligned = param == grad and not (addresses % 16).any()
         momentum, variance = (codec.name if codec else "fp32" for codec in codecs)
         bits = next((codec.bits for codec in codecs if codec), 8)
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
@@ -647,9 +649,9 @@ class Launch:
                 *padding,
                 _dynamic_map(True, self.device),
                 _dynamic_map(False, self.device),
-                **constants(momentum, variance, self.size, bits, param, param == grad and not (addresses % 16).any()),
+                **constants(momentum, variance, self.size, bits, param, aligned),
                 num_warps=WARPS,
-                maxnreg=REGISTERS,
+                maxnreg=REGISTERS[aligned],
             )
 
     def _on_device(self, numbers: np.ndarray) -> Tensor:
