@@ -11,7 +11,6 @@ import pytest
 from projects import ROOT
 from snakemake.logging import LogEvent
 
-from qlocaladam.experiments import configuration
 from qlocaladam.federated.progress import PlannedRun
 from qlocaladam.report import progress
 from qlocaladam.results.layout import Layout
@@ -103,7 +102,7 @@ def test_from_the_first_run_on_the_rest_is_estimated_by_its_work(watched):
     ],
 )
 def test_a_run_of_either_data_tells_how_long_the_other_takes(scale, measured):
-    layout = Layout(configuration.load([ROOT / "config.yaml"], [f"scale={scale}"]))
+    layout = Layout.load([ROOT / "config.yaml"], [f"scale={scale}"])
     places = {place["dataset"]: place for place in layout.runs.to_dict("records") if place["arm"] == "fp32"}
     work = {dataset: layout.described(place).work for dataset, place in places.items()}
     assert work["cifar10"] / work["cifar100"] == pytest.approx(measured["cifar10"] / measured["cifar100"], rel=0.1)
