@@ -75,7 +75,7 @@ CHANGES = [
             "epochs": 2,
             "batch_size": 16,
             "width": 6,
-            "image_size": 40,
+            "image_size": 44,
             "stem": "3x3",
             "flip": True,
             "precision": "bf16",
