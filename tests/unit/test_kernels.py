@@ -1,8 +1,9 @@
 """Both kernels do what the reference does: parameters to float32 rounding, codes equal but for rare ties.
 
-That of Triton runs in its interpreter here, which takes a tenth of a second for a step.
+That of Triton runs in its interpreter here, which takes a twentieth of a second for a step.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -32,17 +33,17 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 def steps_of(kernel, arm, rounding):
     if kernel == "fused":
         return 300 if arm == "q-localadam" else 60
-    return 200 if (arm, rounding) == ("q-localadam", "nearest") else 30 if arm == "normalised" else 2
+    return 200 if rounding == ARMS[arm].get("rounding", "nearest") else 30 if arm == "normalised" else 2
 
 
 @every_kernel
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("arm", ARMS)
 def test_kernels_agree_step_by_step(kernel, arm, rounding, resnet_shapes, gradients):
-    every = 5 if kernel == "triton" else 1
-    check_step_by_step(
-        kernel, arm, rounding, resnet_shapes[::every], gradients(1, every), steps_of(kernel, arm, rounding)
-    )
+    shapes = resnet_shapes
+    if kernel == "triton":  # one tensor of each kind, so that the interpreter runs full rows once and short rows once
+        shapes = [shape for shape in dict.fromkeys(shapes) if math.prod(shape) <= 4608]
+    check_step_by_step(kernel, arm, rounding, shapes, gradients(1, shapes), steps_of(kernel, arm, rounding))
 
 
 def of_every_size(sizes):
