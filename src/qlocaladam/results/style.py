@@ -170,7 +170,7 @@ def label_ends(figure: Figure, heading: str = "") -> None:
             continue
         points = axes.get_window_extent().height * 72 / figure.dpi
         gap = 1.25 * SMALL / points
-        ends = [axes.transData.transform((0, line.get_ydata()[-1]))[1] for line in named]
+        ends = [axes.transData.transform((0, float(np.asarray(line.get_ydata())[-1])))[1] for line in named]
         heights = np.array([axes.transAxes.inverted().transform((0, end))[1] for end in ends])
         order = np.argsort(heights, kind="stable")
         steps = gap * np.arange(len(named))
@@ -179,7 +179,7 @@ def label_ends(figure: Figure, heading: str = "") -> None:
         for line, height in zip(named, heights, strict=True):
             sample: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "label": "_"}
             axes.plot([1.03], [height], color=line.get_color(), marker=line.get_marker(), **sample)
-            axes.text(1.06, height, line.get_label(), color=line.get_color(), **beside)
+            axes.text(1.06, height, str(line.get_label()), color=line.get_color(), **beside)
         if heading:
             axes.text(1.06, max(1.0, heights.max() + gap), heading, color=GREY, **beside)
 
