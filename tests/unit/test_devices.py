@@ -197,6 +197,18 @@ def test_on_a_gpu_a_fall_back_to_the_reference_is_said(installed, size, said, mo
         QLocalAdam([torch.zeros(3, device="cuda")], block_size=size)
 
 
+def test_a_step_in_a_cuda_graph_is_refused(monkeypatch):
+    param = torch.ones(3, requires_grad=True)
+    param.grad = torch.ones(3)
+    optimizer = QLocalAdam([param])
+    for name in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    with pytest.raises(RuntimeError, match="in a CUDA graph would repeat the step"):
+        optimizer.step()
+    assert (param == 1).all()
+    assert not optimizer.state
+
+
 @requires_triton
 def test_a_step_of_the_triton_kernel_is_one_launch(monkeypatch, resnet_shapes):
     """Of all tensors of a group that have one type and step."""
