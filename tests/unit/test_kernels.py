@@ -282,7 +282,7 @@ def test_results_do_not_depend_on_the_launch_grid(bits, monkeypatch):
 
 @every_kernel
 def test_kernels_agree_on_a_group_of_everything(kernel):
-    """Types, layouts and numbers of steps in one group; empty tensors, tails, memory that begins anywhere; one twice."""
+    """Types, layouts and numbers of steps; empty tensors, tails, memory that begins anywhere; one tensor twice."""
     optimizers = []
     for backend in ("reference", kernel):
         rng = torch.Generator().manual_seed(0)
@@ -322,19 +322,19 @@ def test_the_triton_kernel_finds_values_beyond_2_to_the_31(arm, monkeypatch):
             super().__init__(rows, members, size, *like)
             records = dict(zip(module.RECORD, self.records[: len(self.order)].T, strict=True))
             rule = _rule(optimizer.param_groups[0])
-            self.moved = 4 * size * blocks
-            records["block"] += blocks
+            self.moved = 4 * size * self.blocks
+            records["block"] += self.blocks
             records["param"] -= self.moved
             for name, codec in (("momentum", rule.momentum), ("variance", rule.variance)):
-                records[name] -= self.moved if codec is None else size * codec.bits // 8 * blocks
-                records[f"{name}_ranges"] -= 0 if codec is None else 4 * codec.range_size * blocks
+                records[name] -= self.moved if codec is None else size * codec.bits // 8 * self.blocks
+                records[f"{name}_ranges"] -= 0 if codec is None else 4 * codec.range_size * self.blocks
 
         def run(self, grads, rule, step):
             super().run(grads - self.moved, rule, step)
 
     monkeypatch.setattr(module, "Launch", Moved)
     results = []
-    for blocks in (0, 2**33):
+    for Moved.blocks in (0, 2**33):
         _, optimizer = pair("triton", [(700,), (130,)], **{**ARMS[arm], "rounding": "nearest"})
         for step in range(2):
             give(
