@@ -201,7 +201,8 @@ def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") 
         found = contrasts(own, metric, baseline)
         means = own.groupby("arm")[metric].mean()
         tested = sum(isinstance(contrast, Contrast) for contrast in found.values())
-        for arm, of_arm in own.groupby("arm", sort=False):
+        for arm in own["arm"].unique():
+            of_arm = own[own["arm"] == arm]
             row = {**dict(zip(SETTING, setting, strict=True)), "metric": metric, **_described(of_arm, metric)}
             if arm != baseline:
                 row |= _compared(found[arm], means.get(baseline, math.nan), margin, tested)

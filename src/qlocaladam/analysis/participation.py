@@ -27,8 +27,8 @@ def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFra
     for (dataset, alpha), held in clients.groupby(["dataset", "alpha"], sort=False):
         samples = held.set_index("client")["samples"]
         least = int(samples.min())
-        for which, client in (("smallest", samples.idxmin()), ("largest", samples.idxmax())):
-            count = int(samples[client])
+        most = int(samples.max())
+        for which, client, count in (("smallest", samples.idxmin(), least), ("largest", samples.idxmax(), most)):
             rows.append(
                 {
                     "dataset": dataset,

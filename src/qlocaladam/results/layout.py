@@ -18,6 +18,7 @@ from qlocaladam.experiments.grid import GRID, Config, as_list
 from qlocaladam.federated.partition import IID
 from qlocaladam.federated.progress import PlannedRun
 from qlocaladam.federated.record import FILES, differences, read_json
+from qlocaladam.files import table_rows
 from qlocaladam.project import project_file
 from qlocaladam.results import kinds
 from qlocaladam.results.kind import Shown
@@ -67,7 +68,7 @@ class Layout:
         their own, so that no file changes that is there without them."""
         self.grid = grid.expand(config)
         self.runs = grid.unique(self.grid)
-        places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
+        places = [] if config["train"] and not self.kept else table_rows(self.runs)
         known = set(kept_names(self.kept)) if self.kept else set()
         self.absent = {
             grid.run_name(place)
@@ -140,18 +141,18 @@ class Layout:
         return f"{self.results}/runs/{grid.run_name(place)}"
 
     def folders(self, rows: pd.DataFrame) -> list[str]:
-        return [self.kept] if self.kept else [self.run_folder(row) for row in rows.to_dict("records")]
+        return [self.kept] if self.kept else [self.run_folder(row) for row in table_rows(rows)]
 
     def available(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those of the runs that are there or will be trained."""
-        return rows[[grid.run_name(row) not in self.absent for row in rows.to_dict("records")]] if self.absent else rows
+        return rows[[grid.run_name(row) not in self.absent for row in table_rows(rows)]] if self.absent else rows
 
     def selected(self, entry: Config) -> pd.DataFrame:
         return grid.selected(self.grid, entry)
 
     def asked(self, rows: pd.DataFrame) -> dict[str, Any]:
         if self.kept:  # whatever made them: the places alone say which
-            return {"places": self.available(rows).to_dict("records")}
+            return {"places": table_rows(self.available(rows))}
         return grid.asked(self.config, rows["dataset"].unique(), rows["arm"].unique())
 
     def run_request(self, place: Row) -> dict[str, Any]:
@@ -267,7 +268,7 @@ class Layout:
 
     def _asked(self, rows: pd.DataFrame) -> dict[str, Any]:
         """What is asked of the runs, and where some are absent, which there would be."""
-        gaps = {"places": rows.to_dict("records")} if len(self.available(rows)) < len(rows) else {}
+        gaps = {"places": table_rows(rows)} if len(self.available(rows)) < len(rows) else {}
         return {"asked": self.asked(rows), **gaps} if len(rows) else {}
 
     def page_spec(self, table: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import pandas as pd
 from qlocaladam.analysis.contrasts import residual
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 from qlocaladam.experiments.runs import METRICS, collapsed, read_histories
+from qlocaladam.files import table_rows
 from qlocaladam.results.kinds import KINDS
 from qlocaladam.results.latex import escape
 from qlocaladam.results.number import Form, Label, Number, Row, number, numbers_of
@@ -131,7 +132,7 @@ def _summary(run: Row) -> str:
 
 def _of_runs(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     """What each run reached, what its optimizer held, and how far it is from other arms and from the defaults."""
-    rows = runs.to_dict("records")
+    rows = table_rows(runs)
     for run in rows:
         name, file, on = _run_name(defaults, run), _summary(run), label(run["dataset"])
         for metric, form in (*((metric, ".2f") for metric in METRICS), ("best_round", "d")):
@@ -184,12 +185,12 @@ def _of_residuals(runs: pd.DataFrame, label: Label) -> Iterator[Number]:
             variance, freedom = residual(own, metric)
             name, file = f"residual/{metric}/{dataset}/{alpha}", os.path.commonpath(own["folder"].tolist())
             for part, value in (("variance", variance), ("freedom", freedom)):
-                yield number(f"{name}/{part}", value, ".3g", file, on=label(dataset))
+                yield number(f"{name}/{part}", value, ".3g", file, on=label(str(dataset)))
 
 
 def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     """From which round on a run is above FP32 until the end: none where it is not above at the end."""
-    rows = runs.to_dict("records")
+    rows = table_rows(runs)
     for run in rows:
         other = _counterpart(defaults, rows, run, BASELINE)
         if other is not None and run["arm"] != BASELINE:
@@ -201,7 +202,8 @@ def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Numbe
 
 def _lead(own: pd.Series, other: pd.Series) -> int | None:
     """A run that diverged has no rounds after that: it is not above, and nothing is above it."""
-    above = pd.concat([own, other], axis=1, keys=["own", "other"]).eval("own > other")
+    both = pd.concat([own, other], axis=1, keys=["own", "other"])
+    above = both["own"] > both["other"]
     behind = above.index[~above]
     if len(behind) == 0:
         return int(above.index[0])
@@ -215,7 +217,7 @@ def _of_spreads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Num
         usual = usual[(usual[list(AS_IN_THE_PAPER)].astype(str) == pd.Series(AS_IN_THE_PAPER)).all(axis=1)]
         for cell, line in usual.groupby(["dataset", "alpha", "arm"], sort=False):
             for metric in ("best", "final") if len(line) > 1 else ():
-                low, *_, high = line.sort_values(metric, kind="stable").to_dict("records")
+                low, *_, high = table_rows(line.sort_values(metric, kind="stable"))
                 spread, files = high[metric] - low[metric], (_summary(low), _summary(high))
                 name = f"{metric}_spread/{axis}/{'/'.join(cell)}"
                 yield number(name, spread, ".2f", *files, on=label(low["dataset"]))
@@ -244,9 +246,10 @@ def _of_settings(spec: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number
     forms = dict.fromkeys(("rounds", "clients", "clients_per_round", "epochs", "batch_size", "width"), "d")
     forms |= {"image_size": "d", "classes": "d", "training_images": ",d", "test_images": ",d", "chance": ".2f"}
     for dataset, group in runs.groupby("dataset", sort=False):
-        run = {**group.to_dict("records")[0], "chance": 100 / group["classes"].iloc[0]}
-        yield from numbers_of(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json", label(dataset))
-        yield from numbers_of(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run), label(dataset))
+        run = {**table_rows(group)[0], "chance": 100 / group["classes"].iloc[0]}
+        on = label(str(dataset))
+        yield from numbers_of(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json", on)
+        yield from numbers_of(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run), on)
 
 
 def _of_memory(path: Path) -> Iterator[Number]:
@@ -256,7 +259,7 @@ def _of_memory(path: Path) -> Iterator[Number]:
     forms |= {f"{layout}_bytes_per_parameter": ".2f" for layout in ("held", "published")}
     forms |= {f"{layout}_over_{METHOD}": ".2f" for layout in ("held", "published")}
     forms |= {"client_fp32_ratio": ".0f", "metadata_percent": ".1f", "metadata_of_codes_percent": ".2f"}
-    for row in _with_ratios(pd.read_csv(path)).to_dict("records"):
+    for row in table_rows(_with_ratios(pd.read_csv(path))):
         yield from numbers_of(f"memory/{row['dataset']}/{row['arm']}/{row['block_size']}", row, forms, path)
 
 
@@ -283,7 +286,7 @@ def _of_client_memory(path: Path) -> Iterator[Number]:
     """Of whole clients, in MB, by the size of their images; what an arm saves is a share of a client in FP32."""
     parts = ("activations", "weights", "gradients", "states", "total", "fp32_total")
     forms = {**dict.fromkeys((f"{part}_mb" for part in parts), ",.1f"), "saved_percent": ".1f"}
-    for row in pd.read_csv(path).to_dict("records"):
+    for row in table_rows(pd.read_csv(path)):
         row |= {f"{part}_mb": row[f"{part}_bytes"] / 1e6 for part in parts}
         yield from numbers_of(f"client_memory/{row['dataset']}/{row['image_size']}/{row['arm']}", row, forms, path)
 
@@ -291,7 +294,7 @@ def _of_client_memory(path: Path) -> Iterator[Number]:
 def _of_scaling(path: Path) -> Iterator[Number]:
     forms = {f"{name}_mib": ",.1f" for name in ("fp32", "held", "published")}
     forms |= {"held_ratio": ".2f", "published_ratio": ".2f"}
-    for row in pd.read_csv(path).to_dict("records"):
+    for row in table_rows(pd.read_csv(path)):
         yield from numbers_of(f"scaling/{row['parameters']}", row, forms, path)
 
 
@@ -301,31 +304,32 @@ def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
     forms |= {"ratio": ".1f", "published_ratio": ".1f", "sample_std": truncated, "clients": "d"}
     forms |= {"samples": ",d", "dropped": ",d", "min_samples": ",d", "max_samples": ",d"}
     partitions = pd.read_csv(overview, dtype={"alpha": str})
-    for row in partitions.to_dict("records"):
+    for row in table_rows(partitions):
         yield from numbers_of(f"partition/{row['dataset']}/{row['alpha']}", row, forms, overview)
-    held = pd.read_csv(clients, dtype={"alpha": str, "dominant": "Int64", "dominant_name": str})
+    held = pd.read_csv(clients, dtype={"alpha": "str", "dominant": "Int64", "dominant_name": "str"})
     held = held.merge(partitions, on=["dataset", "alpha"], suffixes=("", "_mean"))
     held["ratio"] *= held["dominant_percent"] / held["dominant_percent_mean"]
     forms = {"samples": ",d", "classes": "d", "dominant": "d", "dominant_name": "s", "dominant_percent": ".1f"}
-    for row in held.to_dict("records"):
+    for row in table_rows(held):
         name = f"client/{row['dataset']}/{row['alpha']}/{row['client']}"
         yield from numbers_of(name, row, {**forms, "ratio": ".1f"}, clients)
-    for (dataset, alpha), highest in held.groupby(["dataset", "alpha"], sort=False)["dominant_percent"].max().items():
-        yield number(f"partition/{dataset}/{alpha}/highest_dominant_percent", highest, ".1f", clients)
+    for (dataset, alpha), own in held.groupby(["dataset", "alpha"], sort=False):
+        name, highest = f"partition/{dataset}/{alpha}/highest_dominant_percent", own["dominant_percent"].max()
+        yield number(name, highest, ".1f", clients)
 
 
 def _of_participation(sampling: Path, steps: Path) -> Iterator[Number]:
     forms: dict[str, Form] = {"mean": ".1f", "std": ".1f", "min": "d", "max": "d"}
     yield from numbers_of("sampling", json.loads(sampling.read_text()), forms, sampling)
     forms = {"client": "d", "samples": ",d", "steps": "d", "approximate": whole, "ratio": ".1f"}
-    for row in pd.read_csv(steps, dtype={"alpha": str}).to_dict("records"):
+    for row in table_rows(pd.read_csv(steps, dtype={"alpha": str})):
         yield from numbers_of(f"steps/{row['dataset']}/{row['alpha']}/{row['which']}", row, forms, steps)
 
 
 def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
     forms = {"mean_percent": ".2f", "median_percent": ".2f", "max_percent": ".2f", "zero_percent": ".1f"}
-    for row in pd.read_csv(summary).to_dict("records"):
+    for row in table_rows(pd.read_csv(summary)):
         yield from numbers_of(f"precision/{row['code'].replace(', ', '/')}", row, forms, summary)
-    for row in pd.read_csv(by_decade, dtype={"decade": str}).to_dict("records"):
+    for row in table_rows(pd.read_csv(by_decade, dtype={"decade": str})):
         name = f"precision/{row['code'].replace(', ', '/')}/{row['decade']}"
         yield from numbers_of(name, row, {"mean_percent": ".2f"}, by_decade)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import compared_over_seeds
 from qlocaladam.experiments.runs import METRICS
+from qlocaladam.files import table_rows
 from qlocaladam.results import forest
 from qlocaladam.results.captions import MISSING_NOTE, arms_by_dataset, reason_notes, trained_caption
 from qlocaladam.results.cells import HEADS, accuracies, difference_with_interval, flagged, interval
@@ -162,7 +163,7 @@ def _panel(axes: Axes, tests: pd.DataFrame, seeds: pd.DataFrame, lines: Mapping[
     forest.axis(axes, tests[["difference", "simultaneous_low", "simultaneous_high"]], tests["margin"].iloc[0])
     axes.axvline(0, color=GREY, linewidth=0.7, zorder=1)
     axes.grid(False, axis="y")
-    for row in tests.to_dict("records"):
+    for row in table_rows(tests):
         place, colour = list(lines).index(row["arm"]), lines[row["arm"]].color
         own = seeds[seeds["arm"] == row["arm"]]["difference"]
         axes.plot(own, np.full(len(own), place + 0.27), "|", color=colour, markersize=3.5, markeredgewidth=0.6)
@@ -181,7 +182,7 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "simultaneous", "tost_ci") for end in ("low", "high")}
     forms |= dict.fromkeys(("p", "tost_p", "wider_tost_p"), p_value)
     forms |= {"runs": "d", "collapsed": "d"}
-    for row in pd.read_csv(path, dtype={"alpha": str, "seeds": str}).to_dict("records"):
+    for row in table_rows(pd.read_csv(path, dtype={"alpha": str, "seeds": str})):
         name = f"contrasts/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['metric']}"
         yield from numbers_of(name, row, forms, path, label(row["dataset"]))
 

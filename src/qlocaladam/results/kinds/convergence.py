@@ -10,6 +10,7 @@ import pandas as pd
 from qlocaladam.experiments.consistency import one_run_but_for_seeds, shown_runs
 from qlocaladam.experiments.grid import GRID
 from qlocaladam.experiments.runs import collapsed, read_histories
+from qlocaladam.files import table_rows
 from qlocaladam.results.kind import AXIS, AsFigure, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import AXES, ROWS, Names, in_words
 from qlocaladam.results.latex import listed
@@ -98,7 +99,7 @@ def _mark_divergence(axes: Axes, hue: str, diverged: pd.DataFrame, lines: Mappin
     if diverged.empty:
         return
     cross: dict[str, Any] = {"linestyle": "", "marker": "x", "markersize": 6, "markeredgewidth": 1.6}
-    for last in read_histories(diverged).groupby(list(GRID)).tail(1).to_dict("records"):
+    for last in table_rows(read_histories(diverged).groupby(list(GRID)).tail(1)):
         axes.plot(last["round"], last["accuracy"], color=lines[last[hue]].color, **cross)
     axes.plot([], [], color=GREY, label="diverged", **cross)
 

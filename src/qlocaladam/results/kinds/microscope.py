@@ -11,6 +11,7 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import arms_of_this_package, of_text
 from qlocaladam.experiments.grid import DEFAULTS, as_list
+from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import arm_request, arm_settings, own_size
 from qlocaladam.results.captions import at_scale, opening
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
@@ -105,7 +106,7 @@ def _panels(panels: Sequence[Axes], table: pd.DataFrame, lines: Mapping[str, Lin
         every = -(-len(of_arm) // 6)
         marks = (position * every // len(lines), every)
         for axes, name in ((loss, "loss"), (error, "max")):
-            axes.plot("step", name, data=of_arm, label=names[arm], markevery=marks, **line._asdict())
+            axes.plot(of_arm["step"], of_arm[name], label=names[arm], markevery=marks, **line._asdict())
     error.set_xlabel("Local step")
     whole_numbers(error)
     error.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
@@ -119,7 +120,7 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     forms: dict[str, Form] = {"steps": "d", "median": ".2g", "p99": ".2g", "max": ".2g", "relative_way": ".3g"}
     forms |= {"first_loss": ".2f", "last_loss": ".2f"}
     forms |= {"zero_percent": ".1f", "below_percent": ".1f", "far_percent": ".2f"}
-    for row in pd.read_csv(path).to_dict("records"):
+    for row in table_rows(pd.read_csv(path)):
         row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below", "far")}
         yield from numbers_of(f"microscope/{dataset}/{row['arm']}", row, forms, path, label(dataset))
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import arms_of_this_package, of_text
 from qlocaladam.experiments.grid import as_list
+from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import arm_request, arm_settings, own_size
 from qlocaladam.results.captions import at_scale, opening
 from qlocaladam.results.cells import fixed
@@ -107,7 +108,7 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
 def _of_width(name: str, rows: pd.DataFrame, path: Path, on: str) -> Iterator[Number]:
     below = 100 * rows[["zero", "below"]].iloc[0].sum()
     yield number(f"{name}/below_percent", below, ".1f", path, on=on)
-    for row in rows.to_dict("records"):
+    for row in table_rows(rows):
         yield number(f"{name}/{row['arm']}/relative_way", row["relative_way"], ".2f", path, on=on)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import compared_over_seeds
 from qlocaladam.experiments.runs import ALL_ROUNDS, METRICS
+from qlocaladam.files import table_rows
 from qlocaladam.results.captions import reason_notes, run_notes, trained_caption
 from qlocaladam.results.cells import (
     HEADS,
@@ -97,7 +98,7 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     for arm in COMPARED:
         theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
         tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
-    for row in tests.to_dict("records"):
+    for row in table_rows(tests):
         name = f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}"
         yield from numbers_of(name, row, forms, path, label(row["dataset"]))
 

@@ -54,7 +54,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
 
 def _layer_errors(path: Path, arms: Sequence[str]) -> pd.DataFrame:
     rows = pd.read_csv(path)
-    rows = rows[(rows["step"] == rows["step"].max()) & (rows["dimensions"] > 1)]
+    rows = rows[rows["step"].eq(rows["step"].max()) & (rows["dimensions"] > 1)]
     return rows.pivot_table(index="layer", columns="arm", values="max", sort=False)[list(arms)]
 
 

@@ -121,16 +121,16 @@ def _decade_ticks(decades: pd.Series, idle: float) -> tuple[list[float], list[st
 def _last_step(path: Path) -> pd.DataFrame:
     """By decade, of the last step that was looked at; NaN is the decade of variances of 0."""
     errors = pd.read_csv(path, na_values={"decade": "zero"})
-    return errors[errors["step"] == errors["step"].max()]
+    return errors[errors["step"].eq(errors["step"].max())]
 
 
 def _step_errors(axes: Axes, errors: pd.DataFrame, quantile: str, lines: Mapping[str, Line], names: Spec) -> None:
     """A line for each arm. Where the variance is 0 its marker stands alone."""
     for arm, line in lines.items():
         of_arm = errors[errors["arm"] == arm]
-        live = of_arm["decade"].notna()
-        axes.plot("place", quantile, data=of_arm[live], label=names[arm], **line._asdict())
-        axes.plot("place", quantile, data=of_arm[~live], label="", **line._replace(linestyle="")._asdict())
+        live, idle = of_arm[of_arm["decade"].notna()], of_arm[of_arm["decade"].isna()]
+        axes.plot(live["place"], live[quantile], label=names[arm], **line._asdict())
+        axes.plot(idle["place"], idle[quantile], label="", **line._replace(linestyle="")._asdict())
     axes.set_yscale("symlog", linthresh=1e-4)  # an error of 0 has a place, too
     axes.yaxis.minorticks_off()
     axes.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
