@@ -10,7 +10,10 @@ if TYPE_CHECKING:
         Encoded,
         LinearCodec,
         LogCodec,
+        NonzeroCodec,
         NormalisedCodec,
+        RootCodec,
+        SoftsignCodec,
         UnsignedDynamicCodec,
     )
     from qlocaladam.memory import MemoryReport, optimizer_bytes
@@ -32,8 +35,11 @@ __all__ = [
     "LinearCodec",
     "LogCodec",
     "MemoryReport",
+    "NonzeroCodec",
     "NormalisedCodec",
     "QLocalAdam",
+    "RootCodec",
+    "SoftsignCodec",
     "UnsignedDynamicCodec",
     "optimizer_bytes",
     "state_codecs",

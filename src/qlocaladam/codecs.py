@@ -365,58 +365,62 @@ class LogCodec(Codec):
         return values.clamp_(minimum, maximum.masked_fill(~full, torch.inf))
 
 
-def _dynamic_values(signed: bool) -> np.ndarray:
-    """The 256 values of the 8-bit dynamic code of Dettmers et al., in order.
+def _dynamic_values(signed: bool, bits: int) -> np.ndarray:
+    """The values of the dynamic code of Dettmers et al., in order: 256, or 16 of 4 bits.
 
-    The decades 1e-6 to 1 hold twice as many values each as the one below it: the centres of equal parts of
-    [0.1, 1] times the decade. 0 and 1 complete the code.
+    Of its decades, 1e-6 to 1 or 1e-2 to 1, each holds twice as many values as the one below it: the centres of equal
+    parts of [0.1, 1] times the decade. 0 and 1 complete the code.
     """
     centres = []
-    for decade in range(7):
+    for decade in range(bits - 1):
         edges = torch.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1, dtype=torch.float32, device="cpu").numpy()
-        centres.append((edges[:-1] + edges[1:]) / 2 * np.float32(10.0 ** (decade - 6)))
+        centres.append((edges[:-1] + edges[1:]) / 2 * np.float32(10.0 ** (decade + 2 - bits)))
     positive = np.concatenate(centres)
     negative = -positive if signed else positive[:0]
     return np.sort(np.concatenate((negative, positive, np.array([0.0, 1.0], np.float32))))
 
 
-DYNAMIC_VALUES = {signed: _dynamic_values(signed) for signed in (True, False)}
-"""By whether one of the 8 bits is a sign."""
+DYNAMIC_VALUES = {(signed, bits): _dynamic_values(signed, bits) for signed in (True, False) for bits in BITS}
+"""By whether one of the bits is a sign, and by their number."""
 
 
-def dynamic_map(signed: bool, device: torch.device | None = None) -> Tensor:
+def dynamic_map(signed: bool, bits: int = 8, device: torch.device | None = None) -> Tensor:
     """`DYNAMIC_VALUES` as a tensor, which is never kept: it may be of a mode that ends."""
-    return torch.from_numpy(DYNAMIC_VALUES[signed]).to(device)
+    return torch.from_numpy(DYNAMIC_VALUES[signed, bits]).to(device)
 
 
-@dataclass(frozen=True)
-class DynamicCodec(Codec):
-    """The dynamic 8-bit code of Dettmers et al. (ICLR 2022), relative to a block's largest magnitude.
+class LargestCodec(Codec):
+    """Codes of values relative to their block's largest magnitude, all that is kept of its range."""
 
-    Precise near the largest magnitude, coarse below a millionth of it. Zero and the largest positive value come back
-    exactly; the most negative one comes back as 0.993 of itself where nothing positive is as large, as published.
-    """
-
-    name: ClassVar[str] = "dynamic"
     range_size: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bits != 8:
-            raise ValueError(f"bits must be 8 for the dynamic code, got {self.bits!r}")
 
     def _range(self, low: Tensor, high: Tensor) -> Tensor:
         return torch.maximum(-low, high)
 
+    def _relative(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        return torch.where(ranges > 0, blocks / ranges, ranges)
+
+
+@dataclass(frozen=True)
+class DynamicCodec(LargestCodec):
+    """The dynamic code of Dettmers et al. (ICLR 2022), relative to a block's largest magnitude.
+
+    Precise near the largest magnitude, coarse below a millionth of it (a hundredth at 4 bits). Zero and the largest
+    positive value come back exactly; the most negative one comes back as 0.993 of itself (0.888) where nothing positive
+    is as large, as published.
+    """
+
+    name: ClassVar[str] = "dynamic"
+
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
-        values = dynamic_map(self.signed, blocks.device)
-        relative = torch.where(ranges > 0, blocks / ranges, ranges)
+        values = dynamic_map(self.signed, self.bits, blocks.device)
+        relative = self._relative(blocks, ranges)
         below = torch.searchsorted(values, relative, right=True).sub_(1).clamp_(0, self.top - 1)
         fraction = (relative - values[below]) / (values[below + 1] - values[below])
         return below + fraction.clamp_(0, 1)
 
     def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
-        return dynamic_map(self.signed, codes.device)[codes.int()] * ranges
+        return dynamic_map(self.signed, self.bits, codes.device)[codes.int()] * ranges
 
 
 @dataclass(frozen=True)
@@ -424,3 +428,56 @@ class UnsignedDynamicCodec(DynamicCodec):
     """The same code without a sign bit, for values that are not negative: every decade has twice the values."""
 
     signed: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class SoftsignCodec(LargestCodec):
+    """Momentum companded as in FlashOptim (2026): evenly spaced levels of 2x / (1 + |x|), x relative to the largest.
+
+    Levels are four times as dense at zero as at the largest magnitude. Both come back exactly.
+    """
+
+    name: ClassVar[str] = "softsign"
+
+    @property
+    def top(self) -> int:
+        return (1 << self.bits) - 2  # an even number, so that zero is a level
+
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        relative = self._relative(blocks, ranges)
+        return (relative / (1 + relative.abs()) + 0.5).mul_(self.top)
+
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
+        companded = codes.to(torch.float32).sub_(self.top // 2).div_(self.top // 2)
+        return companded.div_(2 - companded.abs()).mul_(ranges)
+
+
+@dataclass(frozen=True)
+class RootCodec(LargestCodec):
+    """Variance companded as in FlashOptim (2026): evenly spaced levels of its root. Zero and the largest are exact."""
+
+    name: ClassVar[str] = "root"
+    signed: ClassVar[bool] = False
+
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        return self._relative(blocks, ranges).sqrt_().mul_(self.top)
+
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
+        return codes.to(torch.float32).div_(self.top).square_().mul_(ranges)
+
+
+@dataclass(frozen=True)
+class NonzeroCodec(LargestCodec):
+    """Variance in evenly spaced levels up to a block's largest, zero not among them (Li et al., NeurIPS 2023).
+
+    What is below the first level, 1/256 or 1/16 of the largest, is read as that, so that no step is divided by zero.
+    """
+
+    name: ClassVar[str] = "nonzero"
+    signed: ClassVar[bool] = False
+
+    def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
+        return self._relative(blocks, ranges).mul_(self.top + 1).sub_(1).clamp_(min=0)
+
+    def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
+        return codes.to(torch.float32).add_(1).div_(self.top + 1).mul_(ranges)

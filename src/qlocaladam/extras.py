@@ -4,6 +4,7 @@ from __future__ import annotations
 
 EXTRA_OF = {
     **dict.fromkeys(("PIL", "sklearn", "torchao", "torchvision"), "federated"),
+    "bitsandbytes": "benchmark",
     **dict.fromkeys(
         ("jinja2", "jsonschema", "matplotlib", "pandas", "scipy", "seaborn", "snakemake", "statsmodels", "yaml"),
         "paper",

@@ -29,7 +29,10 @@ from qlocaladam.codecs import (
     Encoded,
     LinearCodec,
     LogCodec,
+    NonzeroCodec,
     NormalisedCodec,
+    RootCodec,
+    SoftsignCodec,
     UnsignedDynamicCodec,
 )
 from qlocaladam.kernels import Rule, Work, fused, memory, reference
@@ -71,8 +74,15 @@ SIGNED_CODECS: dict[str, type[Codec]] = {
     "linear": LinearCodec,
     "normalised": NormalisedCodec,
     "dynamic": DynamicCodec,
+    "softsign": SoftsignCodec,
 }
-UNSIGNED_CODECS: dict[str, type[Codec]] = {"log": LogCodec, "linear": LinearCodec, "dynamic": UnsignedDynamicCodec}
+UNSIGNED_CODECS: dict[str, type[Codec]] = {
+    "log": LogCodec,
+    "linear": LinearCodec,
+    "dynamic": UnsignedDynamicCodec,
+    "root": RootCodec,
+    "nonzero": NonzeroCodec,
+}
 MOMENTUM_CODECS = (*SIGNED_CODECS, "fp32")
 VARIANCE_CODECS = (*UNSIGNED_CODECS, "fp32")
 CODEC_OPTIONS = ("momentum", "variance", "block_size", "rounding", "log_offset", "bits", "pad_blocks", "least_ranges")
@@ -206,8 +216,9 @@ class QLocalAdam(Optimizer):
             unchanged, and refused where they ask for something.
         decoupled_weight_decay: decay the parameter as AdamW does, instead of adding to the gradient.
         momentum: how the first moment is stored: ``linear`` (the paper), ``normalised`` (divided by the root of the
-            second, which needs no floor; betas must satisfy beta1^2 < beta2), ``dynamic`` or ``fp32``.
-        variance: how the second moment is stored: ``log`` (the paper), ``linear``, ``dynamic`` or ``fp32``.
+            second, which needs no floor; betas must satisfy beta1^2 < beta2), ``dynamic``, ``softsign`` or ``fp32``.
+        variance: how the second moment is stored: ``log`` (the paper), ``linear``, ``dynamic``, ``root``, ``nonzero``
+            or ``fp32``.
         block_size: values that share a range; at least 2.
         rounding: of codes: ``nearest``, ``floor`` (the paper's equations 3 and 8) or ``stochastic``.
         variance_floor: every stored variance is read as at least this. ``None`` means `eps` for a quantized
@@ -217,7 +228,7 @@ class QLocalAdam(Optimizer):
         eps_floor: `eps` is at least sqrt(eps_floor / (1 - beta2^step)), which is what a floor of this size under the
             variance is worth in the denominator: large in the first steps, and fading.
         log_offset: what is added to the variance before the logarithm. Variances far below it are read as 0.
-        bits: of a code, 8 or 4; 4 needs an even `block_size`, and not ``dynamic``.
+        bits: of a code, 8 or 4; 4 needs an even `block_size`.
         pad_blocks, least_ranges: details of the released code's linear and log codes: a short last block is padded with
             zeros (log: with `log_offset`), which its range includes; a range below 1e-8 (of logarithms: 1e-4) counts as
             that.
@@ -227,8 +238,9 @@ class QLocalAdam(Optimizer):
         seed: of stochastic rounding. Draws depend on nothing but the seed, the step, the tensor and the position, so
             nothing of them needs to be saved.
         backend: ``fused`` (compiled, CPU), ``triton`` (GPU, blocks of 32, 64, 128 or 256), ``reference`` (torch
-            operations, any device), or ``auto``: the first two wherever they can be had. All give the same numbers up
-            to float32 rounding.
+            operations, any device and code), or ``auto``: the first two wherever they can be had, which have no code
+            for ``softsign``, ``root``, ``nonzero`` and ``dynamic`` of 4 bits. All give the same numbers up to float32
+            rounding.
 
     States are FP32 numbers or codes of them; parameters of 16 bits are updated in FP32 and rounded back. Parameters in
     float64 are updated in float64, by the reference. A NaN or infinity in a gradient makes that parameter NaN or
@@ -643,7 +655,7 @@ def _kernel(group: dict[str, Any], codecs: states.Codecs, *tensors: Tensor) -> C
         if backend == "triton":
             raise (RuntimeError if kernel is None else ValueError)(f"backend 'triton' {reason}; use 'auto'")
         return reference.update
-    reason = next(filter(None, map(fused.reason_against, tensors)), None)
+    reason = next(filter(None, (fused.reason_against(tensor, codecs) for tensor in tensors)), None)
     if reason is None:
         return fused.update
     if backend == "fused":

@@ -12,7 +12,7 @@ from agreement import check_some_steps, check_step_by_step, check_what_is_not_fi
 
 from qlocaladam import ARMS
 from qlocaladam.codecs import ROUNDINGS
-from qlocaladam.kernels import fused
+from qlocaladam.kernels import CODES, fused
 
 ROOT = Path(__file__).parents[2]
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -57,7 +57,7 @@ class EmulatedKernel:
         sizes = {"param": BYTES_OF_TYPE[row["param_type"]] * numel, "grad": BYTES_OF_TYPE[row["grad_type"]] * numel}
         for name, kind in (("momentum", settings.momentum_kind), ("variance", settings.variance_kind)):
             codes = numel if settings.bits == 8 else -(-numel // 2)
-            ranges = 1 if kind in (fused.KINDS["dynamic"], fused.KINDS["normalised"]) else 2
+            ranges = 1 if kind in (CODES["dynamic"], CODES["normalised"]) else 2
             sizes |= {name: codes if kind else 4 * numel, f"{name}_ranges": 4 * ranges * blocks if kind else 0}
         return {name: sizes[name] for name in POINTERS}
 

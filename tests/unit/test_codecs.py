@@ -8,13 +8,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qlocaladam import DynamicCodec, Encoded, LinearCodec, LogCodec, UnsignedDynamicCodec
-from qlocaladam.codecs import BITS, ROUNDINGS, NormalisedCodec, dynamic_map, uniform_noise
+from qlocaladam import (
+    DynamicCodec,
+    Encoded,
+    LinearCodec,
+    LogCodec,
+    NonzeroCodec,
+    RootCodec,
+    SoftsignCodec,
+    UnsignedDynamicCodec,
+)
+from qlocaladam.codecs import BITS, ROUNDINGS, LargestCodec, NormalisedCodec, dynamic_map, uniform_noise
 from qlocaladam.streams import mix, stream_key
 
 LINEAR_4, LOG_4 = partial(LinearCodec, bits=4), partial(LogCodec, bits=4)
-CODECS = [LinearCodec, LogCodec, DynamicCodec, UnsignedDynamicCodec, LINEAR_4, LOG_4]
-UNSIGNED = [LogCodec, UnsignedDynamicCodec, LOG_4]
+DYNAMIC_4, NONZERO_4 = partial(DynamicCodec, bits=4), partial(NonzeroCodec, bits=4)
+CODECS = [
+    *(LinearCodec, LogCodec, DynamicCodec, UnsignedDynamicCodec, SoftsignCodec, RootCodec, NonzeroCodec),
+    *(LINEAR_4, LOG_4, DYNAMIC_4, NONZERO_4),
+]
+UNSIGNED = [LogCodec, UnsignedDynamicCodec, RootCodec, NonzeroCodec, LOG_4, NONZERO_4]
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 ordinary = st.floats(-1e4, 1e4, width=32).map(lambda x: x if abs(x) > 1e-30 else 0.0)
@@ -74,15 +87,16 @@ def test_log_error_is_relative(bits, x, block_size, rounding, offset):
         assert (error <= level * 1e-3 + rounding_error).all(), "floor never rounds up"
 
 
-@given(tensors(positive, 64))
-def test_dynamic_error_is_at_most_half_the_gap_between_neighbours(x):
-    codec = UnsignedDynamicCodec(64)
+@pytest.mark.parametrize("bits", BITS)
+@given(x=tensors(positive, 64))
+def test_dynamic_error_is_at_most_half_the_gap_between_neighbours(bits, x):
+    codec = UnsignedDynamicCodec(64, bits=bits)
     largest = x.max().item()
     decoded = there_and_back(codec, x)
     if largest == 0:
         assert (decoded == 0).all()
         return
-    values = dynamic_map(signed=False).double()
+    values = dynamic_map(signed=False, bits=bits).double()
     nearest = (x.double()[:, None] / largest - values).abs().min(1).values * largest
     assert ((decoded.double() - x).abs() <= nearest * (1 + 1e-3) + largest * 1e-6).all()
 
@@ -217,7 +231,7 @@ def test_bytes_are_exact(kind, numel, block_size):
     codec = kind(block_size)
     encoded = codec.encode(torch.rand(numel))
     assert sum(part.nbytes for part in encoded) == codec.nbytes(numel)
-    metadata = 4 if isinstance(codec, DynamicCodec) else 8
+    metadata = 4 if isinstance(codec, LargestCodec) else 8
     codes = math.ceil(numel / 2) if codec.bits == 4 else numel
     assert codec.nbytes(numel) == codes + metadata * math.ceil(numel / block_size)
 
@@ -270,6 +284,8 @@ def test_stochastic_rounding_is_unbiased_and_seeded(kind):
     values = x.double()
     if kind in (LogCodec, LOG_4):  # unbiased in the logarithm
         draws, values = draws.log(), values.log()
+    if kind is NONZERO_4:  # below its first code there is none to draw
+        values = values.clamp(min=values.max() / 16)
     gap = draws.max(0).values - draws.min(0).values
     assert gap.count_nonzero() > 50
     standard_error = draws.std(0) / 4000**0.5
@@ -304,6 +320,49 @@ def test_noise_is_uniform_and_keys_differ():
     assert int(mix(torch.tensor([12345]))) == mix(12345)
 
 
+@pytest.mark.parametrize("bits", BITS)
+@given(x=tensors(ordinary, 64), rounding=st.sampled_from(ROUNDINGS))
+def test_softsign_levels_are_even_where_it_compands_to(bits, x, rounding):
+    """FlashOptim: x relative to the largest magnitude becomes 2x / (1 + |x|), in 127 levels on either side of zero."""
+    decoded = there_and_back(SoftsignCodec(64, rounding, bits=bits), x).double()
+    largest = x.abs().max().double()
+    assert (decoded[x == 0] == 0).all()
+    if largest:
+        level = 1 / (2 ** (bits - 1) - 1)
+        error = [2 * y / (1 + y.abs()) for y in (decoded / largest, x / largest)]
+        allowed = level * (0.5 if rounding == "nearest" else 1)
+        assert ((error[0] - error[1]).abs() <= allowed + 1e-5).all()
+        assert (decoded.abs()[x.abs() == largest] - largest <= 1e-6 * largest).all()
+
+
+@pytest.mark.parametrize("bits", BITS)
+@given(x=tensors(positive, 64))
+def test_root_levels_are_even_in_the_root(bits, x):
+    decoded, largest = there_and_back(RootCodec(64, bits=bits), x).double(), x.max().double()
+    assert (decoded[x == 0] == 0).all()
+    error = (decoded.sqrt() - x.double().sqrt()).abs()
+    assert (error <= largest.sqrt() * (0.5 / (2**bits - 1) + 1e-6)).all()
+
+
+@pytest.mark.parametrize("bits", BITS)
+@given(x=tensors(positive, 64))
+def test_nonzero_has_no_zero_but_in_a_block_of_zeros(bits, x):
+    decoded, largest = there_and_back(NonzeroCodec(64, bits=bits), x).double(), x.max().double()
+    least = largest / 2**bits
+    assert (decoded >= least * (1 - 1e-6)).all()
+    assert ((decoded - x.double().clamp(min=least)).abs() <= least * (0.5 + 1e-4)).all()
+
+
+def test_codes_of_4_bits_are_those_of_li_et_al():
+    """As torchao has them."""
+    from torchao.optim.subclass_4bit import get_qmap_signed, get_qmap_unsigned
+
+    assert torch.equal(dynamic_map(signed=True, bits=4), torch.tensor(get_qmap_signed()))
+    codes = torch.arange(16, dtype=torch.uint8).view(8, 2)
+    decoded = NonzeroCodec(16, bits=4).decode(Encoded(codes[:, 0] | codes[:, 1] << 4, torch.ones(1, 1)))
+    assert torch.equal(decoded, torch.tensor(get_qmap_unsigned()))
+
+
 @pytest.mark.parametrize("signed", [True, False])
 def test_dynamic_map_is_that_of_bitsandbytes(signed):
     functional = pytest.importorskip("bitsandbytes.functional")
@@ -336,8 +395,6 @@ def test_bad_bits_are_refused(bits):
 def test_what_4_bits_cannot_do_is_refused():
     with pytest.raises(ValueError, match="block_size must be even at 4 bits, two codes to a byte, got 63"):
         LinearCodec(63, bits=4)
-    with pytest.raises(ValueError, match="bits must be 8 for the dynamic code, got 4"):
-        DynamicCodec(bits=4)
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -366,7 +423,7 @@ def test_a_normalised_block_of_next_to_nothing_is_zero():
     assert NormalisedCodec.relative
 
 
-@pytest.mark.parametrize("kind", [NormalisedCodec, DynamicCodec])
+@pytest.mark.parametrize("kind", [NormalisedCodec, DynamicCodec, SoftsignCodec])
 @pytest.mark.parametrize("detail", [{"pad_blocks": True}, {"least_range": 1e-8}])
 def test_details_of_the_released_code_are_for_its_codes(kind, detail):
     with pytest.raises(ValueError, match=f"pad_blocks and least_range are not for the {kind.name} code"):

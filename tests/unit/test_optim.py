@@ -413,8 +413,8 @@ def test_in_place_updates_are_known_to_autograd():
         ({"betas": (0.9, 1.0)}, r"betas must be two numbers in \[0, 1\), got \(0.9, 1.0\)"),
         ({"betas": 0.9}, "betas must be .* got 0.9"),
         ({"weight_decay": -0.1}, "weight_decay must be .* got -0.1"),
-        ({"momentum": "log"}, "momentum must be one of linear, normalised, dynamic, fp32, got 'log'"),
-        ({"variance": "int8"}, "variance must be one of log, linear, dynamic, fp32, got 'int8'"),
+        ({"momentum": "log"}, "momentum must be one of linear, normalised, dynamic, softsign, fp32, got 'log'"),
+        ({"variance": "int8"}, "variance must be one of log, linear, dynamic, root, nonzero, fp32, got 'int8'"),
         ({"block_size": 0}, "block_size must be a whole number of at least 2, got 0"),
         ({"rounding": "up"}, "rounding must be one of .* got 'up'"),
         ({"variance_floor": -1.0}, "variance_floor must be .* got -1.0"),
@@ -452,3 +452,24 @@ def test_a_missing_kernel_is_a_clear_error(monkeypatch):
     param.grad = torch.ones(3)
     QLocalAdam([param]).step()  # auto falls back
     assert (param < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"momentum": "softsign", "variance": "root"}, "softsign code of 8 bits"),
+        ({"momentum": "dynamic", "variance": "nonzero", "bits": 4}, "dynamic code of 4 bits"),
+    ],
+)
+def test_codes_without_a_kernel_are_computed_by_the_reference(options, code):
+    with pytest.raises(ValueError, match=f"backend 'fused' has no {code}; use 'auto'"):
+        QLocalAdam([torch.ones(100, requires_grad=True)], backend="fused", **options)
+    made = []
+    for backend in ("auto", "reference"):
+        param = torch.ones(100, requires_grad=True)
+        optimizer = QLocalAdam([param], backend=backend, variance_floor=0.0, block_size=32, **options)
+        for step in range(3):
+            param.grad = torch.linspace(-1, 1, 100) + step
+            optimizer.step()
+        made.append(param.detach())
+    assert torch.equal(*made)

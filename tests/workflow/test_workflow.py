@@ -29,8 +29,8 @@ def test_control_arms_are_one_key_away(project):
 
 def test_what_goes_beyond_the_paper_is_one_key_away(project):
     planned = project.planned("--config", "beyond=true")
-    assert planned["training_run"] == 41 + 203
-    assert planned["contrasts"] == 2
+    assert planned["training_run"] == 41 + 233
+    assert planned["contrasts"] == 3
     assert planned["significance"] == 1
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
     for part in ("table", "figure"):
@@ -254,7 +254,7 @@ def test_without_training_missing_runs_are_named_and_tables_have_gaps_in_their_p
         ),
         (
             mistake("figures", "beyond", "table", value="main"),
-            "figures, beyond: table is 'main'; accepted: beyond, beyond_elsewhere",
+            "figures, beyond: table is 'main'; accepted: beyond, beyond_elsewhere, peers",
         ),
         (lambda config: config["tables"]["beyond"].pop("margin"), "tables.beyond lacks the key 'margin'"),
         (lambda config: config["tables"]["main"].pop("rows"), "tables.main lacks the key 'rows'"),

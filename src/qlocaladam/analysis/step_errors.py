@@ -75,7 +75,8 @@ def analyse(
 def options_of(name: str, entry: Mapping[str, Any]) -> Row:
     if entry["arm"] not in ARMS:
         raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {entry['arm']!r}")
-    return {**ARMS[entry["arm"]], **entry.get("options", {})}
+    own = {name: entry[name] for name in ("block_size",) if name in entry}
+    return {**ARMS[entry["arm"]], **own, **entry.get("options", {})}
 
 
 # Training.

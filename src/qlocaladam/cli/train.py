@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arm",
         metavar="ARM",
         help="fp32, q-localadam (default), naive-int8, momentum-only, variance-only, dynamic-8bit, normalised, "
-        "normalised-4bit, torchao-8bit, torchao-4bit",
+        "normalised-4bit, torchao-8bit, torchao-4bit, bitsandbytes-8bit, laprop",
     )
     parser.add_argument(
         "--option",

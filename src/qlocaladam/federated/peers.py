@@ -32,15 +32,16 @@ def quiet() -> Iterator[None]:
 
 def make_peer(arm: str, params: Iterable[Tensor], options: dict[str, Any]) -> Optimizer:
     """The optimizer of a peer's arm. Raises ValueError if its package is missing or does not take the options."""
-    package, name = PEERS[arm]
+    module, name = PEERS[arm]
+    package = module.partition(".")[0]
     if find_spec(package) is None:
         raise ValueError(f"arm {arm!r}: {how_to_install(package)}")
     with quiet():
-        kind: type[Optimizer] = getattr(import_module(f"{package}.optim"), name)
+        kind: type[Optimizer] = getattr(import_module(module), name)
     try:
         optimizer = kind(params, **options)
     except TypeError as error:
-        raise ValueError(f"optimizer has an option that {package} does not have: {error}") from None
+        raise ValueError(f"optimizer has an option that {name} of {package} does not have: {error}") from None
     # torchao compiles its step for every shape of tensor, which takes minutes; the operations are the same without.
     optimizer.step = torch.compiler.set_stance("force_eager")(optimizer.step)  # type: ignore[method-assign]
     return optimizer

@@ -36,9 +36,9 @@ from qlocaladam.federated.rounds import Federation
 from qlocaladam.federated.server import evaluate
 from qlocaladam.federated.settings import OF_IMAGES, PEERS, RunSettings
 from qlocaladam.files import remove_parts
-from qlocaladam.kernels import fused
+from qlocaladam.kernels import fused, missing_code
 from qlocaladam.memory import LAYOUTS
-from qlocaladam.optim import QLocalAdam, takes_blocks
+from qlocaladam.optim import CODEC_OPTIONS, QLocalAdam, state_codecs, takes_blocks
 
 EVALUATION_BATCH = 500
 
@@ -140,13 +140,16 @@ def kernel_name(settings: RunSettings) -> str:
     They round differently, so it is part of what a run is.
     """
     if settings.arm in PEERS:
-        package, _ = PEERS[settings.arm]
+        package = PEERS[settings.arm][0].partition(".")[0]
         return f"{package} {version(package)}"
     device = torch.device(settings.device).type
     library = fused.library() if device == "cpu" else None
     if settings.optimizer.get("backend") == "reference":
         return "reference"
-    if device == "cuda" and takes_blocks(settings.optimizer_options()["block_size"]):
+    options = settings.optimizer_options()
+    if missing_code(state_codecs(*(options[name] for name in CODEC_OPTIONS))):
+        return "reference"
+    if device == "cuda" and takes_blocks(options["block_size"]):
         return f"triton {version('triton')}"
     if library is None:
         return "reference"

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "bf16")
 STATES = ("reset", "persist")
-PEERS = {"torchao-8bit": ("torchao", "Adam8bit"), "torchao-4bit": ("torchao", "Adam4bit")}
-"""Arms that are not ours, by package and class. torchao leaves tensors of fewer than 4,096 values, and those that are
-no whole number of blocks, in FP32."""
+PEERS = {
+    "torchao-8bit": ("torchao.optim", "Adam8bit"),
+    "torchao-4bit": ("torchao.optim", "Adam4bit"),
+    "bitsandbytes-8bit": ("bitsandbytes.optim", "Adam8bit"),
+    "laprop": ("qlocaladam.federated.laprop", "LaProp"),
+}
+"""Arms that are not Adams of ours, by module and class. torchao and bitsandbytes leave tensors of fewer than 4,096
+values in FP32, torchao those too that are no whole number of blocks."""
 OF_IMAGES = ("stem", "image_size", "flip")
 """Settings that mean nothing to text. There, `images` in the results are windows."""
 

@@ -11,6 +11,17 @@ from torch import Tensor
 from qlocaladam.codecs import Codec, Encoded, LogCodec
 from qlocaladam.streams import stream_key
 
+CODES = {"linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
+"""The codes that compiled kernels have, and what they call them; the dynamic one of 8 bits."""
+
+
+def missing_code(codecs: tuple[Codec | None, Codec | None]) -> str | None:
+    """Why a compiled kernel cannot store states by these codecs; None if it can."""
+    for codec in filter(None, codecs):
+        if codec.name not in CODES or (codec.name == "dynamic" and codec.bits != 8):
+            return f"has no {codec.name} code of {codec.bits} bits"
+    return None
+
 
 class Work(NamedTuple):
     """One tensor to update in place, with its states as they are stored."""

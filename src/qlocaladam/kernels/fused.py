@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from qlocaladam.codecs import DYNAMIC_VALUES, ROUNDINGS, Codec
-from qlocaladam.kernels import Rule, Work
+from qlocaladam.kernels import CODES, Rule, Work, missing_code
 from qlocaladam.kernels.memory import ADDRESSES, rows_of, update_dense
 from qlocaladam.states import has_memory
 
@@ -27,8 +27,7 @@ VALUES_PER_THREAD = 2**16
 PARTS_PER_THREAD = 8
 """Into how many parts a thread's share is cut, so that others can take over from one that is held up."""
 
-# What fused.c calls by these numbers.
-KINDS = {"linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
+# What fused.c calls by these numbers, as it does codes by those of CODES.
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 CELLS = 3073
@@ -114,10 +113,12 @@ def _openmp() -> Any:
     return getattr(ctypes.CDLL(None), "GOMP_parallel", None)
 
 
-def reason_against(tensor: Tensor) -> str | None:
-    """Why the kernel cannot be given the memory of this tensor; None if it can."""
+def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) -> str | None:
+    """Why the kernel cannot update this tensor, whose states these codecs store; None if it can."""
     if library() is None:
         return "was not built: install the package where a C compiler is, or use 'reference'"
+    if missing := missing_code(codecs):
+        return f"{missing}; use 'auto'"
     if tensor.device.type != "cpu":
         return f"runs on the CPU, got a tensor on {tensor.device}; use 'auto'"
     if tensor.dtype not in TYPES:
@@ -180,7 +181,7 @@ def _run(table: np.ndarray, settings: Settings, blocks: int, values: int) -> Non
 @cache
 def _dynamic_code(signed: bool) -> np.ndarray:
     """The structure Dynamic of fused.c."""
-    values = DYNAMIC_VALUES[signed]
+    values = DYNAMIC_VALUES[signed, 8]
     middle = np.append((values[1:] + values[:-1]) / 2, np.float32(np.inf))
     edges = (np.arange(CELLS + 1, dtype=np.uint32) + 0x3380 << 16).view(np.float32)
     edges[0] = 0.0
@@ -192,7 +193,7 @@ def _dynamic_code(signed: bool) -> np.ndarray:
 
 
 def _kind(codec: Codec | None) -> int:
-    return KINDS[codec.name] if codec else 0
+    return CODES[codec.name] if codec else 0
 
 
 def _settings(rule: Rule, block_size: int) -> Settings:

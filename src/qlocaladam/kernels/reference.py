@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qlocaladam.codecs import Codec, DynamicCodec, Encoded, LogCodec, Rows, noise_bits, noise_of_rows, packed, unpacked
+from qlocaladam.codecs import Codec, Encoded, LargestCodec, LogCodec, Rows, noise_bits, noise_of_rows, packed, unpacked
 from qlocaladam.kernels import Rule, Work
 from qlocaladam.kernels.memory import overlap
 from qlocaladam.states import has_memory
@@ -148,10 +148,10 @@ def _can_join(one: Work, rule: Rule) -> bool:
     if not all(has_memory(tensor, param.device.type) for tensor in (param, grad)):
         return False
     # On a CPU torch computes the last values of a tensor apart. There the last bit of a power may be another (see
-    # LogCodec), and so may the sign of a zero, which is the range of a block of zeros in the dynamic code.
+    # LogCodec), and so may the sign of a zero, which is the range of a block of zeros in a LargestCodec.
     codecs = rule.momentum, rule.variance
     uneven = isinstance(rule.variance, LogCodec) and rule.block_size % 32
-    return param.device.type != "cpu" or not (uneven or any(isinstance(codec, DynamicCodec) for codec in codecs))
+    return param.device.type != "cpu" or not (uneven or any(isinstance(codec, LargestCodec) for codec in codecs))
 
 
 class Layout(NamedTuple):

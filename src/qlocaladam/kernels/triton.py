@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from qlocaladam.codecs import Codec, dynamic_map
-from qlocaladam.kernels import Rule, Work
+from qlocaladam.kernels import CODES, Rule, Work, missing_code
 from qlocaladam.kernels.memory import ADDRESSES, rows_of, update_dense
 from qlocaladam.states import has_memory
 from qlocaladam.streams import stream_key
@@ -37,7 +37,6 @@ REGISTERS = {True: 128, False: 168}
 """Of a thread, at most, if tensors are aligned and if not: no aligned one needs so many; others need addresses for each
 value, and with 128 some spill. Not told a number the assembler keeps to one of its own, and spills."""
 
-KINDS = {"fp32": 0, "linear": 1, "log": 2, "dynamic": 3, "normalised": 4}
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 FP32 = tl.constexpr(0)
@@ -507,8 +506,8 @@ def constants(
 ) -> dict[str, Any]:
     """What the kernel is compiled for: gradients too are of this type, if all tensors are aligned."""
     return {
-        "MOMENTUM": KINDS[momentum],
-        "VARIANCE": KINDS[variance],
+        "MOMENTUM": CODES.get(momentum, FP32.value),
+        "VARIANCE": CODES.get(variance, FP32.value),
         "SIZE": size,
         "BITS": bits,
         "TYPE": TYPES[dtype],
@@ -524,6 +523,8 @@ def is_interpreted() -> bool:
 
 def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) -> str | None:
     """Why the kernel cannot update this tensor, whose states these codecs store; None if it can."""
+    if missing := missing_code(codecs):
+        return missing
     if any(codec and codec.block_size not in BLOCK_SIZES for codec in codecs):
         sizes = ", ".join(map(str, BLOCK_SIZES))
         return f"takes blocks of {sizes}, got block_size={next(filter(None, codecs)).block_size}"
@@ -662,7 +663,7 @@ class Launch:
 
 @cache
 def _dynamic_map(signed: bool, device: torch.device) -> Tensor:
-    return dynamic_map(signed, device)
+    return dynamic_map(signed, device=device)
 
 
 def _signed(number: int) -> int:
