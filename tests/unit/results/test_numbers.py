@@ -16,6 +16,7 @@ from registered_runs import answered
 from scripts import run_script
 from simulated_runs import Runs
 
+from qlocaladam.experiments.grid import typed
 from qlocaladam.results.columns import p_value
 from qlocaladam.results.layout import EXACT_FILES
 from qlocaladam.results.number import Number
@@ -166,7 +167,8 @@ def test_what_needs_no_training_is_as_published_or_as_it_should_have_been(number
 
 def test_every_number_knows_its_file(numbers, exact):
     assert numbers["memory/cifar10/fp32/64/fp32_mb"] == Number(
-        "memory/cifar10/fp32/64/fp32_mb", 50.353616, "50.35", str(exact["memory"])
+        *("memory/cifar10/fp32/64/fp32_mb", 50.353616, "50.35", str(exact["memory"])),
+        of={"kind": "memory", "dataset": "cifar10", "arm": "fp32", "block_size": 64, "quantity": "fp32_mb"},
     )
     assert numbers["client/cifar10/0.1/5/dominant"].file == str(exact["clients"])
     assert numbers["partition/cifar10/0.1/highest_dominant_percent"].file == str(exact["clients"])
@@ -465,6 +467,7 @@ def test_the_script_writes_the_same_bytes_twice(runs, exact, tmp_path):
         "text": "55.73",
         "file": f"{made['folder'][0]}/summary.json",
         "measured_on": "Digits in the place of CIFAR-10",
+        "of": {"quantity": "best", **typed({"dataset": "cifar10", **DEFAULTS, "alpha": "0.1", "arm": "fp32"})},
     }
     assert content["memory/cifar10/fp32/64/fp32_mb"]["measured_on"] == "", "nothing was trained for it"
     assert len((tmp_path / "once/numbers.tex").read_text().splitlines()) == len(content) + 2

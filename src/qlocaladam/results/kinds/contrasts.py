@@ -21,7 +21,7 @@ from qlocaladam.results.columns import interval as interval_column
 from qlocaladam.results.kind import AsFigure, AsTable, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, dataset_and_alpha, in_words, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, listed
-from qlocaladam.results.number import Form, Label, Number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
 from qlocaladam.results.rows import Row, as_number, count_missing, frame, grouped, place, read, trained, unique
 from qlocaladam.results.style import GREY, PAGE, Line, hue_lines, sheet
 
@@ -183,8 +183,8 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     forms |= dict.fromkeys(("p", "tost_p", "wider_tost_p"), p_value)
     forms |= {"runs": "d", "collapsed": "d"}
     for row in table_rows(pd.read_csv(path, dtype={"alpha": str, "seeds": str})):
-        name = f"contrasts/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['metric']}"
-        yield from numbers_of(name, row, forms, path, label(row["dataset"]))
+        of = {"kind": "contrasts", "table": table, **chosen(row, "dataset", "alpha", "arm", "metric")}
+        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
 
 
 TESTS, DIFFERENCES = (f"{{analysis}}/contrasts/{{table}}/{name}.csv" for name in ("contrasts", "differences"))

@@ -122,7 +122,8 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     forms |= {"zero_percent": ".1f", "below_percent": ".1f", "far_percent": ".2f"}
     for row in table_rows(pd.read_csv(path)):
         row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below", "far")}
-        yield from numbers_of(f"microscope/{dataset}/{row['arm']}", row, forms, path, label(dataset))
+        of = {"kind": "microscope", "dataset": dataset, "arm": row["arm"]}
+        yield from numbers_of(of, row, forms, path, label(dataset))
 
 
 def _size(layout: Layout, dataset: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from qlocaladam.results.kind import AsTable, Files, Kind, Spec, ref
 from qlocaladam.results.kinds.runs import SAID
 from qlocaladam.results.labels import DATASET, ROWS, dataset_and_alpha, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table
-from qlocaladam.results.number import Form, Label, Number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
 from qlocaladam.results.rows import Row, as_number, frame, grouped, place, read, summarised, trained
 
 SHOWN = (*METRICS, "memory")
@@ -99,8 +99,8 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
         theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
         tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
     for row in table_rows(tests):
-        name = f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}"
-        yield from numbers_of(name, row, forms, path, label(row["dataset"]))
+        of = {"kind": "seeds", **chosen(row, "dataset", "alpha", "arm")}
+        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
 
 
 TESTS = "{analysis}/significance/{table}/significance.csv"

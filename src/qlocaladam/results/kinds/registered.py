@@ -22,7 +22,7 @@ from qlocaladam.results.columns import column, interval, p_column, p_value
 from qlocaladam.results.kind import AsFigure, AsTable, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, bold, escape, signed
-from qlocaladam.results.number import Form, Label, Number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
 from qlocaladam.results.style import GREY, PAGE, SMALL, sheet
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "tost_ci") for end in ("low", "high")}
     forms |= {"p": p_value, "wider_p": p_value, "paired_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
     for row in table_rows(_read(path)):
-        name = f"registered/{row['question']}/{row['dataset']}"
-        yield from numbers_of(name, row, forms, path, label(row["dataset"]))
+        of = {"kind": "registered", **chosen(row, "question", "dataset")}
+        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
 
 
 def check(config: Config, key: str, entry: Config) -> None:

@@ -133,7 +133,8 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     forms = {"zero_percent": ".1f", "below_percent": ".1f", "p10": ".1e", "median": ".1e", "p90": ".1e"}
     for when, row in zip(("first", "last"), table_rows(rows[rows["layer"] == "all"].iloc[[0, -1]]), strict=True):
         row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below")}
-        yield from numbers_of(f"variance/{dataset}/{when}", row, forms, path, label(dataset))
+        of = {"kind": "variance", "dataset": dataset, "when": when}
+        yield from numbers_of(of, row, forms, path, label(dataset))
 
 
 FOLDER = "{analysis}/variance/{dataset}"
