@@ -52,7 +52,7 @@ def as_arguments(files: Sequence[str | Path], overrides: Mapping[str, Any]) -> l
     return ["--configfile", *map(os.path.relpath, files), *(["--config", *given] if given else [])]
 
 
-def settle(
+def check_or_stop(
     config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any], of_results: Check
 ) -> None:
     """For the workflow: end it with one line where the configuration is wrong, without a word about Python."""

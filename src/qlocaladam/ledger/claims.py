@@ -238,7 +238,7 @@ def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float)
 def _within_seeds(evidence: Evidence, name: str, printed: Interval) -> bool:
     """Whether a printed number lies where it would come out with other seeds, with a confidence of 95 %."""
     of, run = evidence.numbers[name]["of"], evidence.of_run(name)
-    if not run and (of.get("kind"), of["quantity"]) != ("seeds", "mean"):
+    if not run and (of.get("kind"), of["quantity"]) != ("significance", "mean"):
         return False
     residual = evidence.residuals(of["quantity"] if run else "best").get(_setting(of))
     if residual is None:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from qlocaladam.analysis import (
     contrasts,
-    heterogeneity,
+    data_distribution,
     participation,
     precision,
     registered,
@@ -290,7 +290,7 @@ def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
         ("client_memory.csv",): text(whole_clients),
         ("scaling.csv",): text(lambda: {"scaling.csv": scaling()}),
         ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(precision.files),
-        ("clients.csv", "heterogeneity.csv"): text(heterogeneity.files),
+        ("clients.csv", "data_distribution.csv"): text(data_distribution.files),
         ("sampling.json", "steps.csv"): text(lambda: participation.files(Path(EXACT, "clients.csv"))),
     }
 

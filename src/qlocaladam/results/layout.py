@@ -32,7 +32,7 @@ EXACT_FILES = {
     "client_memory": ("client_memory.csv",),
     "scaling": ("scaling.csv",),
     "precision": ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"),
-    "heterogeneity": ("clients.csv", "heterogeneity.csv"),
+    "data_distribution": ("clients.csv", "data_distribution.csv"),
     "participation": ("sampling.json", "steps.csv"),
 }
 """By analysis."""
@@ -80,7 +80,7 @@ class Layout:
         self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
         self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
         self.tested, self.compared, self.asking = (
-            self._tables_of(kind) for kind in ("multiseed", "contrasts", "registered")
+            self._tables_of(kind) for kind in ("significance", "contrasts", "registered")
         )
 
     @classmethod
@@ -117,7 +117,7 @@ class Layout:
         folder = f"{self.results}/partitions/{self.data_of(place['dataset'])}/images~{images}"
         return f"{folder}/clients~{place['clients']}/alpha~{place['alpha']}/seed~{place['seed']}.npz"
 
-    def watched_place(self, dataset: str) -> dict[str, str]:
+    def default_place(self, dataset: str) -> dict[str, str]:
         """Of the clients whose steps are looked at: that of an FP32 run at the defaults."""
         names = {"dataset": dataset, "arm": "fp32", **grid.usual(self.config, dataset)}
         return {name: grid.word(name, names[name]) for name in GRID}
@@ -213,7 +213,7 @@ class Layout:
         """How it trains."""
         return ANALYSES[analysis].options(self, dataset)
 
-    def watched_arms(self, analysis: str) -> dict[str, Any]:
+    def analysed_arms(self, analysis: str) -> dict[str, Any]:
         size, shown = self.config["defaults"]["block_size"], self.shown(analysis, "arm")
         return {
             name: {

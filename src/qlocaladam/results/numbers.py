@@ -30,7 +30,7 @@ from qlocaladam.results.number import Form, Label, Number, Row, chosen, number, 
 BASELINE = "fp32"
 METHOD = "q-localadam"
 ANALYSES = (
-    *("memory", "client_memory", "scaling", "heterogeneity", "clients", "sampling", "steps"),
+    *("memory", "client_memory", "scaling", "data_distribution", "clients", "sampling", "steps"),
     *("precision_summary", "precision_by_decade"),
 )
 """Those that must be there. What kinds of tables and figures quote may be, as `contrasts.TABLE`, `variance.DATASET`."""
@@ -65,7 +65,7 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         *_of_memory(files["memory"]),
         *_of_client_memory(files["client_memory"]),
         *_of_scaling(files["scaling"]),
-        *_of_partitions(files["heterogeneity"], files["clients"]),
+        *_of_partitions(files["data_distribution"], files["clients"]),
         *_of_participation(files["sampling"], files["steps"]),
         *_of_precision(files["precision_summary"], files["precision_by_decade"]),
     ]

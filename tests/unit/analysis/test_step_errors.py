@@ -47,13 +47,13 @@ def command(digits, out, **options):
     """As its rule makes it."""
     _, data, dealt = digits
     size = {"width": 4, "image_size": 32, "batch_size": 8, "epochs": 1, "after": 1, "flip": False}
-    write_analysis(out, trained.analyse("steps", {**size, **options}, data, dealt, SCHEMES))
+    write_analysis(out, trained.analyse("step_errors", {**size, **options}, data, dealt, SCHEMES))
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 @pytest.fixture(scope="module")
 def made(digits, tmp_path_factory):
-    out = tmp_path_factory.mktemp("steps")
+    out = tmp_path_factory.mktemp("step_errors")
     command(digits, out)
     return out
 
@@ -189,12 +189,12 @@ def test_rounds_are_those_of_a_run(digits, tmp_path, monkeypatch):
     _, data, dealt = digits
     calls = []
 
-    def watched(model, *args):
+    def recorded(model, *args):
         calls.append((*args[3:5], sum(float(p.detach().double().sum()) for p in model.parameters())))
         return train_client(model, *args)
 
     for module in (rounds, step_errors):
-        monkeypatch.setattr(module, "train_client", watched)
+        monkeypatch.setattr(module, "train_client", recorded)
     part = load_partition(dealt)
     run(RunSettings(**{**vars(TINY), "arm": "fp32", "rounds": 3}), data, part, tmp_path)
     trained, calls = calls, []
@@ -223,7 +223,7 @@ def test_moments_are_what_the_steps_start_from(digits, monkeypatch):
 
 def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path):
     first = {path.name: path.read_bytes() for path in made.iterdir()}
-    assert sorted(first) == ["steps.csv", "steps_by_decade.csv", "summary.json"]
+    assert sorted(first) == ["step_errors.csv", "step_errors_by_decade.csv", "summary.json"]
     before = torch.random.get_rng_state()
     assert command(digits, tmp_path) == first
     assert torch.equal(before, torch.random.get_rng_state())
@@ -231,7 +231,7 @@ def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path):
 
 
 def test_real_clients_show_the_mechanism(made):
-    by_layer, by_decade = (pd.read_csv(made / name) for name in ("steps.csv", "steps_by_decade.csv"))
+    by_layer, by_decade = (pd.read_csv(made / name) for name in ("step_errors.csv", "step_errors_by_decade.csv"))
     found = json.loads((made / "summary.json").read_text())
     assert tuple(by_layer) == step_errors.BY_LAYER
     assert tuple(by_decade) == step_errors.BY_DECADE
@@ -266,12 +266,12 @@ def test_mistakes_are_named(digits, arms, after, batch, message):
 def spec(**entry):
     labels = {"dataset": {"cifar10": "Digits"}, "arm": {name: f"arm {name}" for name in SCHEMES}}
     where = {"dataset": "cifar10", "arm": ["momentum-only", "normalised"]}
-    told = {"name": "steps", "scale": "test", "labels": labels, "stands_for": {"cifar10": "CIFAR-10"}, "where": where}
-    return {**told, "kind": "steps", "caption": "Steps.", **entry}
+    common = {"name": "steps", "scale": "test", "labels": labels, "stands_for": {"cifar10": "CIFAR-10"}, "where": where}
+    return {**common, "kind": "step_errors", "caption": "Steps.", **entry}
 
 
 def test_the_table_shows_the_last_step(made):
-    files = {"steps.cifar10": made / "steps.csv", "summary.cifar10": made / "summary.json"}
+    files = {"step_errors.cifar10": made / "step_errors.csv", "summary.cifar10": made / "summary.json"}
     table = tables.build(spec(), None, files)
     found = json.loads((made / "summary.json").read_text())
     assert table.groups[0].label == "Digits"
@@ -289,21 +289,21 @@ def test_the_table_shows_the_last_step(made):
 
 
 def test_cells_have_two_digits_however_large(made, tmp_path):
-    rows = pd.read_csv(made / "steps.csv")
+    rows = pd.read_csv(made / "step_errors.csv")
     last = rows["step"].max()
     shown = {"median": 0.00123, "p99": 0.0456, "max": 12345.6, "idle_max": 99.6, "over_ten_lr": 0.00001}
     rows.loc[(rows["arm"] == "momentum-only") & (rows["layer"] == "all") & (rows["step"] == last), list(shown)] = list(
         shown.values()
     )
-    rows.to_csv(tmp_path / "steps.csv", index=False)
-    files = {"steps.cifar10": tmp_path / "steps.csv", "summary.cifar10": made / "summary.json"}
+    rows.to_csv(tmp_path / "step_errors.csv", index=False)
+    files = {"step_errors.cifar10": tmp_path / "step_errors.csv", "summary.cifar10": made / "summary.json"}
     cells = tables.build(spec(), None, files).groups[0].rows[0]
     assert list(cells[1:6]) == ["0.0012", "0.046", r"$1.2\times10^{4}$", "100", "$<$0.01"]
 
 
 def test_the_figure_by_layer_shows_the_matrices(made):
-    found = pd.read_csv(made / "steps.csv")
-    figure = figures.draw(spec(kind="step_layers"), [], {"steps.cifar10": made / "steps.csv"})
+    found = pd.read_csv(made / "step_errors.csv")
+    figure = figures.draw(spec(kind="step_layers"), [], {"step_errors.cifar10": made / "step_errors.csv"})
     last = found[(found["step"] == found["step"].max()) & (found["dimensions"] > 1)]
     layers = last["layer"].unique().tolist()
     assert {"conv1.weight", "layer4.1.conv2.weight", "fc.weight"} <= set(layers)
@@ -316,7 +316,7 @@ def test_the_figure_by_layer_shows_the_matrices(made):
 
 
 def test_the_figure_draws_every_decade_of_the_last_step(made, tmp_path):
-    file = made / "steps_by_decade.csv"
+    file = made / "step_errors_by_decade.csv"
     figure = figures.draw(spec(), [], {"decades.cifar10": file})
     errors = pd.read_csv(file)
     last = errors[errors["step"] == errors["step"].max()]

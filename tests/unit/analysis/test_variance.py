@@ -129,8 +129,8 @@ def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path, ca
 
 def spec(**entry):
     labels = {"dataset": {"cifar10": "Digits"}, "arm": {}}
-    told = {"name": "variance", "scale": "test", "labels": labels, "where": {"dataset": "cifar10"}}
-    return {**told, "kind": "variance", "caption": "Where.", **entry}
+    common = {"name": "variance", "scale": "test", "labels": labels, "where": {"dataset": "cifar10"}}
+    return {**common, "kind": "variance", "caption": "Where.", **entry}
 
 
 def files(made):

@@ -108,7 +108,7 @@ def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, par
     ended: dict[int, int] = {}
     original = rounds.train_client
 
-    def watched(model, data, indices, how, round_, client, states):
+    def recorded(model, data, indices, how, round_, client, states):
         steps = {state["step"] for state in states["state"].values()} if states else {0}
         started.append((client, *steps))
         assert steps == {ended.get(client, 0)}
@@ -116,7 +116,7 @@ def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, par
         (ended[client],) = {int(state["step"]) for state in result.optimizer.state.values()}
         return result
 
-    monkeypatch.setattr(rounds, "train_client", watched)
+    monkeypatch.setattr(rounds, "train_client", recorded)
     run(dataclasses.replace(TINY, arm=arm, states="persist", rounds=4), small, parts, tmp_path)
     assert any(steps for _, steps in started), "no client took part twice"
 

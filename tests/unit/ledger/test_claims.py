@@ -217,8 +217,8 @@ def test_the_spread_of_a_difference_is_that_of_four_runs():
 
 
 def test_the_spread_of_a_mean_is_less():
-    mean = entry(printed="50.00", kind="trained", rebuilt="seeds/cifar10/0.1/fp32/mean")
-    of = {"kind": "seeds", "dataset": "cifar10", "alpha": "0.1", "arm": "fp32"}
+    mean = entry(printed="50.00", kind="trained", rebuilt="significance/cifar10/0.1/fp32/mean")
+    of = {"kind": "significance", "dataset": "cifar10", "alpha": "0.1", "arm": "fp32"}
     for value, expected in ((50.34, "within the seeds' spread"), (50.36, "differs")):
         own = numbers_of(of, {"mean": value, "n": 4}, {"mean": ".2f", "n": "d"}, FILE)
         assert verdict(mean, [*own, *RESIDUAL]) == expected

@@ -81,8 +81,8 @@ def results(tmp_path: Path) -> dict[str, Path]:
     for dataset in LABELS["dataset"]:
         paths[f"decades.{dataset}"] = tmp_path / f"decades_{dataset}.csv"
         _decades().to_csv(paths[f"decades.{dataset}"], index=False)
-        paths[f"steps.{dataset}"] = tmp_path / f"steps_{dataset}.csv"
-        _step_layers().to_csv(paths[f"steps.{dataset}"], index=False)
+        paths[f"step_errors.{dataset}"] = tmp_path / f"step_errors_{dataset}.csv"
+        _step_layers().to_csv(paths[f"step_errors.{dataset}"], index=False)
         paths[f"variance.{dataset}"] = tmp_path / f"variance_{dataset}.csv"
         _variance().to_csv(paths[f"variance.{dataset}"], index=False)
         paths[f"histograms.{dataset}"] = tmp_path / "histograms.csv"
@@ -509,7 +509,9 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
         "client memory": figures.draw(
             spec("client_memory", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files
         ),
-        "steps": figures.draw(spec("steps", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files),
+        "steps": figures.draw(
+            spec("step_errors", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)}), [], files
+        ),
         "step layers": figures.draw(
             spec("step_layers", where={"dataset": list(LABELS["dataset"]), "arm": list(ARMS)[:6]}), [], files
         ),

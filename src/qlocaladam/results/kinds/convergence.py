@@ -159,6 +159,7 @@ PANELS = {
     },
 }
 KIND = Kind(
+    section="Ablations",
     figure=AsFigure(
         figure,
         "Accuracy on the test set after each federated round, trained at scale *{scale}*. A line is the mean over "
@@ -168,5 +169,5 @@ KIND = Kind(
         keys={"panels": PANELS},
         check=check,
         title=title,
-    )
+    ),
 )

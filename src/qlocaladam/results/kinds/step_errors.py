@@ -38,7 +38,7 @@ COLUMNS = {
 }
 QUANTILES = {"median": "Median error\n(learning rates)", "p99": "99th percentile of error\n(learning rates)"}
 ROUNDS_BEFORE = 3
-"""After which the steps of a client are looked at: the default of `analyse steps`."""
+"""After which the steps of a client are looked at: the default of `analyse step-errors`."""
 
 
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
@@ -46,7 +46,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     rows, groups, clients = [], [], []
     chosen = {**spec, "where": {"arm": spec["where"]["arm"], "layer": "all"}}
     for dataset in as_list(spec["where"]["dataset"]):
-        of_dataset = analysed(chosen, files, f"steps.{dataset}")
+        of_dataset = analysed(chosen, files, f"step_errors.{dataset}")
         rows += [{"dataset": dataset, **row} for row in of_dataset]
         found = json.loads(files[f"summary.{dataset}"].read_text())
         last = [row for row in of_dataset if int(row["step"]) == found["steps"]]
@@ -160,11 +160,11 @@ def options(layout: Layout, dataset: str) -> dict[str, Any]:
 
 
 def request(layout: Layout, dataset: str) -> dict[str, Any]:
-    return {**run_request(layout, dataset, rounds=ROUNDS_BEFORE + 1), "arms": layout.watched_arms("steps")}
+    return {**run_request(layout, dataset, rounds=ROUNDS_BEFORE + 1), "arms": layout.analysed_arms("step_errors")}
 
 
-ANALYSIS = Analysis("steps", ("steps.csv", "steps_by_decade.csv", "summary.json"), options, request)
-FOLDER = "{analysis}/steps/{dataset}"
+ANALYSIS = Analysis("step_errors", ("step_errors.csv", "step_errors_by_decade.csv", "summary.json"), options, request)
+FOLDER = "{analysis}/step_errors/{dataset}"
 KIND = Kind(
     section="Optimizer states",
     table=AsTable(
@@ -172,7 +172,7 @@ KIND = Kind(
         "One client's local training at scale {scale}, in FP32. At some steps its states are stored by each arm and "
         "the step is taken from what is read back: the error is the distance from the exact step, in learning rates, "
         "over the weights whose variance v is above 0.",
-        reads={"steps": f"{FOLDER}/steps.csv", "summary": f"{FOLDER}/summary.json"},
+        reads={"step_errors": f"{FOLDER}/step_errors.csv", "summary": f"{FOLDER}/summary.json"},
         keys={"where": ref("datasets_and_arms")},
         columns={
             "Local step": column("step"),
@@ -192,7 +192,7 @@ KIND = Kind(
         "the weights of a decade, below it the 99th percentile, at the bottom how many weights there are. Weights "
         "whose variance is 0 stand alone on the left: they should not move at all. The dashed line is where the "
         "released code's floor on the variance begins.",
-        reads={"decades": f"{FOLDER}/steps_by_decade.csv"},
+        reads={"decades": f"{FOLDER}/step_errors_by_decade.csv"},
         keys={"where": ref("datasets_and_arms")},
         title="How far the steps of each arm are off, by the size of the variance",
     ),

@@ -42,7 +42,7 @@ COMPARED = ("fp32", "q-localadam")
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     """Means over seeds and tests against the reference arm, for each data set with its alpha."""
     runs = trained(spec, runs)
-    rows = _with_tests(summarised(spec, runs, files, ("alpha", "arm")), read(files["multiseed"]))
+    rows = _with_tests(summarised(spec, runs, files, ("alpha", "arm")), read(files["significance"]))
     groups = []
     for (dataset, alpha), arms in grouped(rows, "dataset", "alpha"):
         cells = [
@@ -99,7 +99,7 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
         theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
         tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
     for row in table_rows(tests):
-        of = {"kind": "seeds", **chosen(row, "dataset", "alpha", "arm")}
+        of = {"kind": "significance", **chosen(row, "dataset", "alpha", "arm")}
         yield from numbers_of(of, row, forms, path, label(row["dataset"]))
 
 
@@ -109,7 +109,7 @@ KIND = Kind(
     table=AsTable(
         table,
         SAID,
-        reads={"memory": "{exact}/memory.csv", "multiseed": TESTS},
+        reads={"memory": "{exact}/memory.csv", "significance": TESTS},
         keys={"experiments": ref("experiments")},
         optional={"where": ref("where")},
         check=compared_over_seeds,
