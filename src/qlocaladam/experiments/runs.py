@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -123,6 +124,11 @@ def read_histories(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _read_history(run: dict[str, Any]) -> pd.DataFrame:
     folder = Path(run["folder"])
-    read(folder)  # refuses a history that is not the one that the run was read with
-    history = pd.read_csv(folder / "history.csv", dtype={"clients": str}).rename(columns={"clients": "participants"})
+    source: Path | StringIO = folder / "history.csv"
+    if folder.name == "runs.csv":  # of a reference
+        header, histories = _kept_histories(folder.with_name("histories.csv.gz"))
+        source = StringIO("".join([header, *histories[short_name(run)]]))
+    else:
+        read(folder)  # refuses a history that is not the one that the run was read with
+    history = pd.read_csv(source, dtype={"clients": str}).rename(columns={"clients": "participants"})
     return pd.DataFrame({**{name: run[name] for name in GRID}, **history})

@@ -17,6 +17,7 @@ HEADS = {
     "last_third": rf"Last third{BREAK}(\%)",
     "mean": rf"All rounds{BREAK}(\%)",
     "memory": rf"Opt. mem.{BREAK}(MB)",
+    "bytes": rf"State bytes{BREAK}a parameter",
     "difference": rf"Difference{BREAK}(pp)",
 }
 ERRORS = {
@@ -83,6 +84,11 @@ def memories(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def state_bytes(rows: Sequence[Row]) -> list[str]:
+    """What the optimizer held of the model that was trained, small tensors that it left in FP32 included."""
+    return [fixed(row["held_bytes"] / row["parameters"]) if row["runs"] else NONE for row in rows]
+
+
 def measured_here(row: Row) -> bool:
     return row["runs"] > 0 and row["paper_published_bytes"] is None
 
@@ -96,6 +102,7 @@ CELLS: dict[str, Callable[[Sequence[Row]], list[str]]] = {
     "best": accuracies,
     **{name: partial(accuracies, name=name) for name in METRICS if name != "best"},
     "memory": memories,
+    "bytes": state_bytes,
     "difference": differences,
 }
 

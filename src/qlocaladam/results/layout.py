@@ -97,8 +97,7 @@ class Layout:
             return True
         if "table" in entry:
             return entry["table"] in self.tables
-        selections = entry.get("panels", [entry] if "experiments" in entry else [])
-        return all(len(self.available(self.selected(selection))) for selection in selections)
+        return all(len(self.available(self.selected(selection))) for selection in _selections(entry))
 
     def _tables_of(self, kind: str) -> list[str]:
         return [name for name, entry in self.tables.items() if entry["kind"] == kind]
@@ -254,7 +253,7 @@ class Layout:
         return self.selected(entry) if "experiments" in entry else self.runs[:0]
 
     def panel_rows(self, name: str) -> list[pd.DataFrame]:
-        return [self.selected(panel) for panel in self.figures[name].get("panels", [])]
+        return [self.selected(selection) for selection in _selections(self.figures[name])]
 
     def table_spec(self, name: str) -> dict[str, Any]:
         return {**self.tables[name], "name": name, **self.names(), **self._asked(self.table_rows(name))}
@@ -395,3 +394,9 @@ def lacks(files: Iterable[str], record: str, request: Config) -> str:
         return ", ".join(differences(read_json(Path(record)), request))
     except ValueError:
         return ""
+
+
+def _selections(entry: Config) -> list[Config]:
+    """The panels of a figure, or what selects the runs of an entry without any; nothing where it shows none."""
+    selections: list[Config] = entry.get("panels", [entry] if "experiments" in entry else [])
+    return selections

@@ -156,6 +156,34 @@ def whole_numbers(axes: Axes, **options: Any) -> None:
     axes.locator_params("x", **{"nbins": "auto", "steps": None, "integer": True, **options})
 
 
+def label_ends(figure: Figure, heading: str = "") -> None:
+    """Name each line of each panel at its right end, in its colour and with its marker; a legend would be far away.
+
+    Ends that lie close together have their names moved apart, as little as that takes.
+    """
+    from scipy.optimize import isotonic_regression
+
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        named = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+        if not named:
+            continue
+        points = axes.get_window_extent().height * 72 / figure.dpi
+        gap = 1.25 * SMALL / points
+        ends = [axes.transData.transform((0, float(np.asarray(line.get_ydata())[-1])))[1] for line in named]
+        heights = np.array([axes.transAxes.inverted().transform((0, end))[1] for end in ends])
+        order = np.argsort(heights, kind="stable")
+        steps = gap * np.arange(len(named))
+        heights[order] = isotonic_regression(heights[order] - steps).x + steps
+        beside: dict[str, Any] = {"transform": axes.transAxes, "fontsize": SMALL, "va": "center"}
+        for line, height in zip(named, heights, strict=True):
+            sample: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "label": "_"}
+            axes.plot([1.03], [height], color=line.get_color(), marker=line.get_marker(), **sample)
+            axes.text(1.06, height, str(line.get_label()), color=line.get_color(), **beside)
+        if heading:
+            axes.text(1.06, max(1.0, heights.max() + gap), heading, color=GREY, **beside)
+
+
 def label_below(figure: Figure, axes: Axes, columns: int) -> None:
     """One legend for the whole figure: that of a panel."""
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns)

@@ -292,6 +292,11 @@ def test_memory_of_an_unknown_data_set_is_what_was_measured(runs, files):
     assert "in the place of" not in other.caption
 
 
+def test_state_bytes_are_those_of_the_model_that_was_trained(runs, files):
+    table = build(arms_table(columns=["best", "bytes"]), runs({"best": 80}), files)
+    assert rows_of(table)[0][-1] == "2.25" == f"{394330 / 175258:.2f}"
+
+
 def test_diverged_and_collapsed_runs_are_marked(runs, files):
     made = runs(
         {"arm": "fp32", "best": 19.99, "diverged": {"round": 3, "client": 1}},

@@ -14,7 +14,7 @@ from qlocaladam.files import table_rows
 from qlocaladam.results.kind import AXIS, AsFigure, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import AXES, ROWS, Names, in_words
 from qlocaladam.results.latex import listed
-from qlocaladam.results.style import BELOW, COLUMN, GREY, PAGE, Line, hue_lines, sheet, whole_numbers
+from qlocaladam.results.style import COLUMN, GREY, PAGE, SMALL, Line, hue_lines, label_ends, sheet, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     if crowded:
         _legends_beside(drawn)
     else:
-        _legends_below(drawn)
+        label_ends(drawn, "best (%)")
     return drawn
 
 
@@ -98,23 +98,12 @@ def _mark_divergence(axes: Axes, hue: str, diverged: pd.DataFrame, lines: Mappin
     """A cross where a run ended because its weights were not finite any more."""
     if diverged.empty:
         return
-    cross: dict[str, Any] = {"linestyle": "", "marker": "x", "markersize": 6, "markeredgewidth": 1.6}
+    cross: dict[str, Any] = {"linestyle": "", "marker": "x", "markersize": 6, "markeredgewidth": 1.6, "label": "_"}
+    beside: dict[str, Any] = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": SMALL}
     for last in table_rows(read_histories(diverged).groupby(list(GRID)).tail(1)):
-        axes.plot(last["round"], last["accuracy"], color=lines[last[hue]].color, **cross)
-    axes.plot([], [], color=GREY, label="diverged", **cross)
-
-
-def _legends_below(figure: Figure) -> None:
-    """A legend under each panel, in as many columns as fit, and the height that the longest one needs."""
-    figure.draw_without_rendering()
-    rows = 0
-    for axes in figure.axes:
-        for columns in (4, 3, 2, 1):
-            legend = axes.legend(title=_legend_title(axes), ncols=columns, **BELOW)
-            if legend.get_window_extent().width <= axes.get_window_extent().width:
-                break
-        rows = max(rows, -(-len(legend.get_texts()) // columns))
-    figure.set_figheight(2.3 + 0.15 * rows)
+        end, colour = (last["round"], last["accuracy"]), lines[last[hue]].color
+        axes.plot(*end, color=colour, **cross)
+        axes.annotate("diverged", end, color=colour, **beside)
 
 
 def _legends_beside(figure: Figure) -> None:
@@ -163,8 +152,8 @@ KIND = Kind(
     figure=AsFigure(
         figure,
         "Accuracy on the test set after each federated round, trained at scale *{scale}*. A line is the mean over "
-        "seeds; where there are several, a band reaches from the lowest to the highest. The legend gives the best "
-        "round of each line, which is chosen on the test set. The dashed line, where there is one, is guessing: a run "
+        "seeds; where there are several, a band reaches from the lowest to the highest. Beside each line is its best "
+        "round, which is chosen on the test set. The dashed line, where there is one, is guessing: a run "
         "has collapsed if it ends below twice that. A cross marks a run whose weights were not finite any more.",
         keys={"panels": PANELS},
         check=check,
