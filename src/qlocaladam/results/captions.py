@@ -21,7 +21,6 @@ MISSING_NOTE = "$^{m}$~missing: runs that the configuration asks for are not the
 
 def trained_caption(spec: Spec, runs: pd.DataFrame, shown: Collection[str], varied: str) -> str:
     sentences = [
-        opening(spec),
         f"{at_scale(spec)}: {listed(_data(spec, runs))}.",
         f"{', '.join(_setup(spec, runs, varied))}.",
         "Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test set, too.",
@@ -42,7 +41,8 @@ def opening(spec: Spec) -> str:
 
 
 def at_scale(spec: Spec) -> str:
-    return rf"Scale \emph{{{escape(spec['scale'])}}}"
+    """What the caption of something trained begins with."""
+    return rf"{opening(spec)} Scale \emph{{{escape(spec['scale'])}}}"
 
 
 def _data(spec: Spec, runs: pd.DataFrame) -> list[str]:

@@ -11,11 +11,9 @@ from torch.optim import optimizer as torch_optimizer
 
 from qlocaladam.analysis import step_errors, trained
 from qlocaladam.analysis.step_errors import Moment, decade_of, displacement, measure, observe
-from qlocaladam.data import sources
-from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import rounds
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.partition import load_partition, partition
+from qlocaladam.federated.partition import load_partition
 from qlocaladam.federated.run import run
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.jobs import write_analysis
@@ -33,28 +31,18 @@ SMALL, STEP = 5e-12, 1000
 """A variance in the decade of 1e-12, and a late step, where corrections for a start at 0 are easily written down."""
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A file of data, the data, the file of a partition."""
-    folder = tmp_path_factory.mktemp("digits")
-    sources.prepare("digits", folder / "digits.npz")
-    data = subset(load(folder / "digits.npz"), 150, 20)
-    partition(data.y_train, 10, 0.1, 42).save(folder / "partition.npz")
-    return folder / "digits.npz", data, folder / "partition.npz"
-
-
-def command(digits, out, **options):
+def command(dealt_digits, out, **options):
     """As its rule makes it."""
-    _, data, dealt = digits
+    _, data, dealt = dealt_digits
     size = {"width": 4, "image_size": 32, "batch_size": 8, "epochs": 1, "after": 1, "flip": False}
     write_analysis(out, trained.analyse("step_errors", {**size, **options}, data, dealt, SCHEMES))
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 @pytest.fixture(scope="module")
-def made(digits, tmp_path_factory):
+def made(dealt_digits, tmp_path_factory):
     out = tmp_path_factory.mktemp("step_errors")
-    command(digits, out)
+    command(dealt_digits, out)
     return out
 
 
@@ -184,9 +172,9 @@ def test_blocks_and_draws_are_those_of_the_optimizer():
     assert not np.isclose(displacement(Moment(2, *exact, second), options, seed=12), wanted.numpy()).mean() > 0.9
 
 
-def test_rounds_are_those_of_a_run(digits, tmp_path, monkeypatch):
+def test_rounds_are_those_of_a_run(dealt_digits, tmp_path, monkeypatch):
     """Who trains when, from which weights."""
-    _, data, dealt = digits
+    _, data, dealt = dealt_digits
     calls = []
 
     def recorded(model, *args):
@@ -208,9 +196,9 @@ def test_rounds_are_those_of_a_run(digits, tmp_path, monkeypatch):
     assert found["settings"]["arm"] == "fp32"
 
 
-def test_moments_are_what_the_steps_start_from(digits, monkeypatch):
+def test_moments_are_what_the_steps_start_from(dealt_digits, monkeypatch):
     monkeypatch.setattr(step_errors, "EARLY_STEPS", (2, 3))
-    _, data, dealt = digits
+    _, data, dealt = dealt_digits
     moments, found = observe(TINY, data, load_partition(dealt), after=0)
     assert [moment.step for moment in moments] == sorted({2, 3, found["steps"]})
     second, third = moments[:2]
@@ -221,13 +209,13 @@ def test_moments_are_what_the_steps_start_from(digits, monkeypatch):
     assert not torch_optimizer._global_optimizer_pre_hooks, "nobody else's optimizer is watched"
 
 
-def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path):
+def test_the_command_writes_the_same_bytes_every_time(dealt_digits, made, tmp_path):
     first = {path.name: path.read_bytes() for path in made.iterdir()}
     assert sorted(first) == ["step_errors.csv", "step_errors_by_decade.csv", "summary.json"]
     before = torch.random.get_rng_state()
-    assert command(digits, tmp_path) == first
+    assert command(dealt_digits, tmp_path) == first
     assert torch.equal(before, torch.random.get_rng_state())
-    assert command(digits, tmp_path, seed=7) != first
+    assert command(dealt_digits, tmp_path, seed=7) != first
 
 
 def test_real_clients_show_the_mechanism(made):
@@ -257,10 +245,10 @@ def test_real_clients_show_the_mechanism(made):
         ({}, 0, 10_000, "must take at least 2 steps, got 1: it has [0-9]+ samples"),
     ],
 )
-def test_mistakes_are_named(digits, arms, after, batch, message):
+def test_mistakes_are_named(dealt_digits, arms, after, batch, message):
     settings = RunSettings(**{**vars(TINY), "batch_size": batch})
     with pytest.raises(ValueError, match=message):
-        step_errors.analyse(settings, digits[1], load_partition(digits[2]), arms, after)
+        step_errors.analyse(settings, dealt_digits[1], load_partition(dealt_digits[2]), arms, after)
 
 
 def spec(**entry):

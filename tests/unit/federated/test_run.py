@@ -17,7 +17,6 @@ from training_runs import SAME, results, rows, stop_after
 import qlocaladam
 from qlocaladam import ARMS
 from qlocaladam.cli import main
-from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import checkpoint, rounds
 from qlocaladam.federated.partition import Partition, labels_sha256, load_partition, partition
@@ -26,13 +25,6 @@ from qlocaladam.federated.settings import RunSettings
 from qlocaladam.kernels import fused
 
 TINY = RunSettings(rounds=3, width=4, image_size=32, batch_size=16, flip=False, epochs=1)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    file = tmp_path_factory.mktemp("data") / "digits.npz"
-    sources.prepare("digits", file)
-    return file
 
 
 @pytest.fixture(scope="module")

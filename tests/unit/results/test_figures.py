@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from itertools import combinations, cycle
@@ -64,9 +65,15 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path / "runs")
 
 
+@pytest.fixture(scope="module")
+def results_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return results(tmp_path_factory.mktemp("results"))
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, Path]:
-    return results(tmp_path)
+def files(results_once: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """Copies, which a test may change."""
+    return {name: Path(shutil.copy(path, tmp_path)) for name, path in results_once.items()}
 
 
 def results(tmp_path: Path) -> dict[str, Path]:
@@ -521,10 +528,10 @@ def test_lines_can_be_told_apart() -> None:
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
+def everything(results_once: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
     """A figure of every kind and layout, with the most that it may have to hold."""
-    folder = tmp_path_factory.mktemp("everything")
-    runs, files = Runs(folder / "runs"), results(folder)
+    folder, files = tmp_path_factory.mktemp("everything"), results_once
+    runs = Runs(folder / "runs")
     accuracy = np.linspace(8, 99.9, 120).tolist()
     arms = runs(*({"arm": arm, "accuracy": accuracy} for arm in ARMS))
     seeds = runs(*({"dataset": "cifar100", "seed": i, "accuracy": [0.5, 1.0], "diverged": i > 1} for i in range(3)))

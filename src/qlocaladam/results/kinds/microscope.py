@@ -13,7 +13,7 @@ from qlocaladam.experiments.consistency import arms_of_this_package, of_text
 from qlocaladam.experiments.grid import DEFAULTS, as_list
 from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import arm_request, arm_settings, own_size
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, Kind, Spec, ref
@@ -50,14 +50,9 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         clients.append(f"{label}: {_client(found, rows[0])}")
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}, the first round. {'; '.join(clients)}.",
-                "Each arm trains by itself; an error is the distance of a weight's step from the one that exact "
-                "states, made of the same gradients, would have taken.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}, the first round. {'; '.join(clients)}. "
+        "Each arm trains by itself; an error is the distance of a weight's step from the one that exact "
+        "states, made of the same gradients, would have taken.",
         columns=[DATASET, ROWS["arm"], *COLUMNS.values()],
         groups=groups,
         data=frame(data),

@@ -14,7 +14,7 @@ from qlocaladam.experiments.consistency import arms_of_this_package, of_text
 from qlocaladam.experiments.grid import as_list
 from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import arm_request, arm_settings, own_size
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, Kind, Spec, ref
@@ -47,15 +47,10 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     trained = f"{found['steps']} steps of batches of {found['settings']['batch_size']}"
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}: {trained} windows of {latex(spec, 'dataset', dataset)}, "
-                r"the same weights and batches for each arm. The share (\%) of weights whose variance in FP32 is 0 "
-                "after the last step, or above 0 but below the floor of the released code, "
-                f"{power_of_ten(found['floor'])}, and the length of all steps over that of FP32's.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}: {trained} windows of {latex(spec, 'dataset', dataset)}, "
+        r"the same weights and batches for each arm. The share (\%) of weights whose variance in FP32 is 0 "
+        "after the last step, or above 0 but below the floor of the released code, "
+        f"{power_of_ten(found['floor'])}, and the length of all steps over that of FP32's.",
         columns=[
             *(Column("Width"), Column("Parameters"), Column("$v=0$"), Column(rf"below{BREAK}floor")),
             *(Column(latex(spec, "arm", arm).replace(" ", BREAK), over="Length of the way") for arm in arms),

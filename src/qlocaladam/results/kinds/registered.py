@@ -16,7 +16,7 @@ from qlocaladam.experiments.runs import METRICS
 from qlocaladam.files import table_rows
 from qlocaladam.project import project_file
 from qlocaladam.results import forest
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import p_text
 from qlocaladam.results.columns import column, interval, p_column, p_value
 from qlocaladam.results.kind import AsFigure, AsTable, Config, Files, Kind, Spec, ref
@@ -96,7 +96,7 @@ def _reason_notes(spec: Spec, rows: pd.DataFrame) -> list[str]:
 def _caption(spec: Spec, rows: pd.DataFrame) -> str:
     counts = rows.drop_duplicates("question")["answer"].value_counts()
     said = ", ".join(f"{counts[answer]} {answer}" for answer in (YES, NO, EXPLORATORY, OPEN) if answer in counts)
-    return f"{opening(spec)} {at_scale(spec)}: {said}."
+    return f"{at_scale(spec)}: {said}."
 
 
 def _read(path: Path) -> pd.DataFrame:

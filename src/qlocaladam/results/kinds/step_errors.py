@@ -14,7 +14,7 @@ import pandas as pd
 from qlocaladam import RELEASED_FLOOR
 from qlocaladam.experiments.grid import as_list
 from qlocaladam.results.analyses import run_options, run_request
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Spec, ref
@@ -55,14 +55,9 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         clients.append(_client(latex(spec, "dataset", dataset), found))
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}: a client's last local step, {listed(clients)}.",
-                "The states that it has reached in FP32 are stored by each arm, and the step is taken from what is "
-                "read back; its error is the distance from the exact step.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}: a client's last local step, {listed(clients)}. "
+        "The states that it has reached in FP32 are stored by each arm, and the step is taken from what is "
+        "read back; its error is the distance from the exact step.",
         columns=[DATASET, ROWS["arm"], *COLUMNS.values()],
         groups=groups,
         data=frame(rows),

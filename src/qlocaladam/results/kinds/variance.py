@@ -12,7 +12,7 @@ import pandas as pd
 from qlocaladam.experiments.grid import as_list
 from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import run_options, run_request
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Spec, ref
@@ -44,14 +44,9 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     places = ("First round", "Last round")
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}, in FP32: {listed(trained)}. Of the weights of all clients "
-                r"of a round, the share (\%) whose variance is exactly 0, and the share above 0 but below the floor of "
-                rf"the released code, {power_of_ten(found['floor'])}.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}, in FP32: {listed(trained)}. Of the weights of all clients "
+        r"of a round, the share (\%) whose variance is exactly 0, and the share above 0 but below the floor of "
+        rf"the released code, {power_of_ten(found['floor'])}.",
         columns=[
             *(DATASET, Column("Part", "l")),
             *(Column(head, over=place) for place in places for head in ("$v=0$", rf"below{BREAK}floor")),
