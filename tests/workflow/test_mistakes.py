@@ -150,7 +150,8 @@ MISTAKES = [
     (
         ("tables", "main", "margin"),
         0.1,
-        "tables.main has an unknown key 'margin'; accepted: kind, caption, group, experiments, rows, columns, where",
+        "tables.main has an unknown key 'margin'; accepted: kind, caption, group, section, experiments, rows, columns, "
+        "where",
     ),
     (("tables", "main", "kind"), "pie", "tables.main.kind is 'pie'; accepted: client_memory, "),
     (
