@@ -606,7 +606,7 @@ def test_the_report_opens_with_a_summary_that_leads_to_rules_runs_and_code(repor
         assert "Made by the rule figure of workflow/rules/figures.smk" in made
         assert "results/test/runs/dataset~cifar10" in made
         browser.run("document.querySelector('nav .prose a').click()")
-        browser.wait("app.state.navbarMode === 'ruleinfo' && app.state.ruleinfo === 'figure'")
+        assert "figures.draw(spec, panels" in browser.wait("document.querySelector('nav .source')?.textContent")
         assert browser.run(OVERFLOW) <= 0
     assert browser.complaints() == []
 

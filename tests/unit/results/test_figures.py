@@ -307,11 +307,15 @@ def test_a_trend_joins_the_means_of_runs(runs: Runs) -> None:
         for scale in (1.0, 1e-4)
         for seed in (1, 3)
     ]
-    drawn = figures.draw(spec("trend", axis="loss_scale", falling=True), [runs(*made)], {})
+    found = runs(*made)
+    drawn = figures.draw(spec("trend", axis="loss_scale", falling=True), [found], {})
     (axes,) = drawn.axes
     assert line(axes, "FP32").get_xydata().tolist() == [[1, 52], [1e-4, 52]]
     assert line(axes, "Q-LocalAdam").get_xydata().tolist() == [[1, 52], [1e-4, 12]]
     assert names(axes) == ["FP32", "Q-LocalAdam"]
+    assert drawn.get_suptitle() == "More than half of the accuracy is lost by Q-LocalAdam, and by no other arm"
+    level = figures.draw(spec("trend", axis="loss_scale"), [found.assign(last_third=50.0)], {})
+    assert level.get_suptitle() == "No arm loses half of its accuracy"
     assert axes.xaxis_inverted()
     dots = [one for one in axes.lines if one.get_marker() == "."]
     assert sorted(y for one in dots for y in one.get_ydata()) == [11, 13, 51, 51, 51, 53, 53, 53]

@@ -11,6 +11,7 @@ from qlocaladam.experiments.consistency import one_run_but_for_seeds, shown_runs
 from qlocaladam.experiments.runs import METRICS
 from qlocaladam.results.kind import AsFigure, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import AXES
+from qlocaladam.results.latex import listed
 from qlocaladam.results.style import COLUMN, PAGE, hue_lines, label_ends, sheet
 
 if TYPE_CHECKING:
@@ -41,8 +42,20 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
         if spec.get("falling", False):
             axes.invert_xaxis()
     grid[0].set_ylabel("Accuracy, last third (%)")
+    drawn.suptitle(_finding(spec, all_runs))
     label_ends(drawn)
     return drawn
+
+
+def _finding(spec: Spec, runs: pd.DataFrame) -> str:
+    """Which arms end, on the right of every panel, below half of where they begin."""
+    means = runs.groupby(["dataset", "arm", spec["axis"]])[METRICS[0]].mean().unstack()
+    first, last = (means.columns[-1], means.columns[0]) if spec.get("falling", False) else means.columns[[0, -1]]
+    halved = (means[last] < means[first] / 2).groupby("arm").all()
+    losing = [label for arm, label in spec["labels"]["arm"].items() if halved.get(arm, False)]
+    if not losing:
+        return "No arm loses half of its accuracy"
+    return f"More than half of the accuracy is lost by {listed(losing)}, and by no other arm"
 
 
 def check(config: Config, key: str, entry: Config) -> None:
@@ -54,7 +67,7 @@ KIND = Kind(
     figure=AsFigure(
         figure,
         "Accuracy over the last third of the rounds, trained at scale *{scale}*. A dot is a run, a line joins the "
-        "means over seeds.",
+        "means over seeds. The title names the arms that end below half of where they begin, on every data set.",
         keys={"experiments": ref("experiments"), "axis": {"enum": list(NUMERIC)}},
         optional={
             "where": ref("where"),
