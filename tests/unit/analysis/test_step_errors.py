@@ -187,11 +187,11 @@ def test_rounds_are_those_of_a_run(dealt_digits, tmp_path, monkeypatch):
     run(RunSettings(**{**vars(TINY), "arm": "fp32", "rounds": 3}), data, part, tmp_path)
     trained, calls = calls, []
     _, found = observe(TINY, data, part, after=2)
-    *before, watched_client = calls
+    *before, last_client = calls
     assert before == [call for call in trained if call[0] < 3]
-    assert watched_client in trained
+    assert last_client in trained
     clients = [client for number, client, _ in trained if number == 3]
-    assert found["client"] == watched_client[1] == max(clients, key=lambda client: part.sizes[client])
+    assert found["client"] == last_client[1] == max(clients, key=lambda client: part.sizes[client])
     assert (found["round"], found["samples"]) == (3, part.sizes[found["client"]])
     assert found["settings"]["arm"] == "fp32"
 
