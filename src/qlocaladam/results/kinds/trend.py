@@ -25,7 +25,7 @@ NUMERIC = ("block_size", "lr", "loss_scale", "clients", "clients_per_round")
 def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     """The metric that arms are judged by against the axis, a panel for each data set."""
     (all_runs,) = runs
-    axis, names = spec["axis"], spec["labels"]
+    axis, names = str(spec["axis"]), spec["labels"]
     panels = list(all_runs.groupby("dataset", sort=False))
     lines = hue_lines("arm", all_runs, names["arm"])
     drawn = sheet(PAGE if len(panels) > 1 else COLUMN, 2.2)
@@ -69,6 +69,7 @@ def check(config: Config, key: str, entry: Config) -> None:
 
 
 KIND = Kind(
+    section="Ablations",
     figure=AsFigure(
         figure,
         "Accuracy over the last third of the rounds, trained at scale *{scale}*. A dot is a run, a line joins the "
@@ -80,5 +81,5 @@ KIND = Kind(
         },
         check=check,
         title=lambda spec: f"Accuracy against the {AXES[spec['axis']].lower()}",
-    )
+    ),
 )
