@@ -44,13 +44,10 @@ def resnet_shapes():
 def gradients(resnet_shapes):
     """An endless source of gradients whose magnitudes spread over eight orders, as client gradients do."""
 
-    def draw(seed, every=1):
+    def draw(seed, shapes=resnet_shapes):
         rng = torch.Generator().manual_seed(seed)
         while True:
-            yield [
-                torch.randn(s, generator=rng) * 10 ** (torch.rand(s, generator=rng) * 8 - 8)
-                for s in resnet_shapes[::every]
-            ]
+            yield [torch.randn(s, generator=rng) * 10 ** (torch.rand(s, generator=rng) * 8 - 8) for s in shapes]
 
     return draw
 

@@ -319,6 +319,12 @@ class QLocalAdam(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update every parameter that has a gradient. `closure` recomputes the loss, which is returned."""
+        if (
+            not torch.compiler.is_compiling()
+            and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            and torch.cuda.is_current_stream_capturing()
+        ):
+            raise RuntimeError("QLocalAdam.step() in a CUDA graph would repeat the step that it recorded: leave it out")
         loss = None
         if closure is not None:
             with torch.enable_grad():

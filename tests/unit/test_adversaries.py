@@ -404,6 +404,39 @@ def test_a_gradient_may_lie_in_the_memory_of_its_parameter(backend, arm, shift):
     assert torch.equal(param, plain)
 
 
+@each_backend
+def test_a_gradient_of_a_wider_type_may_reach_into_its_parameter(backend):
+    """From far before it, in a step for which the tables of the one before are still there."""
+    results = []
+    for apart in (torch.clone, torch.Tensor.detach):
+        buffer = drawn(0, 5120)
+        grad, param = buffer[:4096], buffer[3072:].view(torch.bfloat16).copy_(drawn(2, 4096)).requires_grad_()
+        if not hasattr(param, "grad_dtype"):
+            pytest.skip("this torch has no gradients of another type")
+        param.grad_dtype = torch.float32
+        optimizer = QLocalAdam([param], lr=0.1, backend=backend)
+        for given in (drawn(1, 4096), grad):
+            param.grad = apart(given)
+            optimizer.step()
+        results.append(param.detach())
+    assert results[0].isfinite().all()
+    assert torch.equal(*results)
+
+
+@each_backend
+@some_arms
+def test_a_parameter_may_be_transposed_where_it_lies(backend, arm):
+    results = []
+    for layout in (torch.Tensor.detach, torch.Tensor.contiguous):
+        param = Parameter(drawn(0, 20, 20))
+        optimizer = QLocalAdam([param], lr=0.1, backend=backend, **ARMS[arm])
+        step(optimizer, 1)
+        param.data = layout(param.data.t())
+        step(optimizer, 2)
+        results.append(param.detach())
+    assert torch.equal(*results)
+
+
 def test_a_tensor_with_one_place_for_several_values_is_refused():
     with pytest.raises(ValueError, match="expanded"):
         QLocalAdam([torch.zeros(1).expand(5).requires_grad_()])

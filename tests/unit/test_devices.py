@@ -88,6 +88,15 @@ def test_small_tensors_need_a_fraction_of_the_operations(arm, resnet_shapes, gra
     assert counts[0] < counts[1] / 3, "those that make the tensors among them"
 
 
+def addcmul_of_inductor(x, one, other, *, value, out):
+    """On a CPU, where torch itself multiplies by the value first."""
+    return out.copy_(x + value * (one * other))
+
+
+def addcdiv_of_inductor(x, one, other, *, value, out):
+    return out.copy_(x + value * (one / other))
+
+
 def of_the_reference(options, shapes, dtype, compiler):
     """A second step, with and without `torch.compile(fullgraph=True)`: parameters and what is stored for them."""
     rng = torch.Generator().manual_seed(0)
@@ -104,7 +113,10 @@ def of_the_reference(options, shapes, dtype, compiler):
         batches = optimizer._work(group, _gradients(group), 0, rules)
         work = [one for batch in batches.values() for _, _, one in batch]
         update = torch.compile(reference.update, fullgraph=True, backend=compiler) if compiled else reference.update
-        with torch.no_grad():
+        with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+            if compiler == "inductor" and not compiled:
+                patch.setattr(torch, "addcmul", addcmul_of_inductor)
+                patch.setattr(torch, "addcdiv", addcdiv_of_inductor)
             update(work, rules[True])
         results.append([*params, *(v for p in params for v in optimizer.state[p].values() if torch.is_tensor(v))])
     torch._dynamo.reset()
@@ -115,19 +127,17 @@ def of_the_reference(options, shapes, dtype, compiler):
 @pytest.mark.parametrize(
     ("compiler", "options", "shapes", "dtype"),
     [
-        ("aot_eager", ARMS["normalised-4bit"], [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
+        ("aot_eager", ARMS["normalised-4bit"], [(40,), (3, 50), (0,), (128,)], torch.float32),
         ("aot_eager", ARMS["dynamic-8bit"], [(40,), (3, 50), (0,), (128,)], torch.bfloat16),
         ("inductor", {"momentum": "normalised", "variance": "fp32"}, [(200,)], torch.float32),
     ],
 )
 def test_the_reference_compiles_as_one_graph(compiler, options, shapes, dtype):
-    """And computes the same to float32 rounding: through functionalization, and simple states in machine code, with
-    a short last block, whose padding Inductor would compute of states that it has overwritten."""
+    """To the same bits: through functionalization, and simple states in machine code, with a short last block, whose
+    padding Inductor would compute of states that it has overwritten. Inductor's order of two products is its own: it
+    moved 2 of these 200 parameters by up to 2 units in the last place, and 54 of the variances by one."""
     for eager, compiled in of_the_reference(options, shapes, dtype, compiler):
-        if eager.dtype == torch.float32:
-            assert torch.allclose(eager, compiled, rtol=1e-6, atol=0)
-        else:
-            assert torch.equal(eager, compiled)
+        assert torch.equal(eager, compiled)
 
 
 @pytest.fixture
@@ -185,6 +195,18 @@ def test_on_a_gpu_a_fall_back_to_the_reference_is_said(installed, size, said, mo
         monkeypatch.setattr(optim, "_triton", lambda: None)
     with FakeTensorMode(), pytest.warns(UserWarning, match=f"on a GPU by its reference: the Triton kernel {said}"):
         QLocalAdam([torch.zeros(3, device="cuda")], block_size=size)
+
+
+def test_a_step_in_a_cuda_graph_is_refused(monkeypatch):
+    param = torch.ones(3, requires_grad=True)
+    param.grad = torch.ones(3)
+    optimizer = QLocalAdam([param])
+    for name in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    with pytest.raises(RuntimeError, match="in a CUDA graph would repeat the step"):
+        optimizer.step()
+    assert (param == 1).all()
+    assert not optimizer.state
 
 
 @requires_triton

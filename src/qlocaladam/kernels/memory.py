@@ -126,7 +126,7 @@ class Kept:
         self.places, self.sizes = list(map(Tensor.data_ptr, self.compared)), list(map(Tensor.numel, self.compared))
         self.grad_types, self.grad_sizes = [one.grad.dtype for one in work], self.sizes[: len(work)]
         self.own = np.array(self.places[: len(work)])
-        self.reach = np.array([param.nbytes for param in self.params])
+        self.reach = np.array([max(one.param.nbytes, one.grad.nbytes) for one in work])
         self.quantized = tuple(batches)
         self.tables = []
         first = 0
@@ -153,7 +153,7 @@ class Kept:
             return False
         if list(map(DTYPE, grads)) != self.grad_types or list(map(Tensor.numel, grads)) != self.grad_sizes:
             return False
-        if not all(map(Tensor.is_contiguous, grads)) or any(map(Tensor.is_neg, grads)):
+        if not all(map(Tensor.is_contiguous, [*grads, *self.params])) or any(map(Tensor.is_neg, grads)):
             return False
         if not all(map(is_, map(states.get, self.params), self.states)):
             return False

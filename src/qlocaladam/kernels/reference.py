@@ -87,10 +87,12 @@ def _adam(
         momentum.mul_(variance.sqrt())
 
     momentum.lerp_(grad, 1 - rule.beta1)
-    variance.mul_(rule.beta2).addcmul_(grad, grad, value=1 - rule.beta2)
+    variance.mul_(rule.beta2)
+    # Not as methods: those torch.compile replaces by other arithmetic.
+    torch.addcmul(variance, grad, grad, value=1 - rule.beta2, out=variance)
     root = variance.sqrt()
     denominator = (root / rule.root_correction(step)).add_(rule.eps_at(step))
-    param.addcdiv_(momentum, denominator, value=-rule.step_size(step))
+    torch.addcdiv(param, momentum, denominator, value=-rule.step_size(step), out=param)
     if relative:
         momentum = torch.where(root == 0, 0.0, momentum / root)  # NaN stays NaN
     return momentum, variance

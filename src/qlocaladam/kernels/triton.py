@@ -39,11 +39,13 @@ value, and with 128 some spill. Not told a number the assembler keeps to one of 
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
-FP32 = tl.constexpr(0)
-LINEAR = tl.constexpr(1)
-LOG = tl.constexpr(2)
-DYNAMIC = tl.constexpr(3)
-NORMALISED = tl.constexpr(4)
+KINDS = {"fp32": 0, **CODES}
+
+FP32 = tl.constexpr(KINDS["fp32"])
+LINEAR = tl.constexpr(KINDS["linear"])
+LOG = tl.constexpr(KINDS["log"])
+DYNAMIC = tl.constexpr(KINDS["dynamic"])
+NORMALISED = tl.constexpr(KINDS["normalised"])
 BFLOAT16 = tl.constexpr(1)
 FLOAT16 = tl.constexpr(2)
 
@@ -506,8 +508,8 @@ def constants(
 ) -> dict[str, Any]:
     """What the kernel is compiled for: gradients too are of this type, if all tensors are aligned."""
     return {
-        "MOMENTUM": CODES.get(momentum, FP32.value),
-        "VARIANCE": CODES.get(variance, FP32.value),
+        "MOMENTUM": KINDS[momentum],
+        "VARIANCE": KINDS[variance],
         "SIZE": size,
         "BITS": bits,
         "TYPE": TYPES[dtype],
