@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 from processor import avoid_broken_amx
 from projects import TEST, Project
 
+from qlocaladam.data import sources
+from qlocaladam.data.dataset import load, subset
+from qlocaladam.federated.partition import partition
 from qlocaladam.models import ResNet18
 
 # Machines are noisy: no example has a deadline. The same examples everywhere, so that a failure can be repeated.
@@ -47,6 +50,22 @@ def gradients(resnet_shapes):
             yield [torch.randn(s, generator=rng) * 10 ** (torch.rand(s, generator=rng) * 8 - 8) for s in shapes]
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    """A file of scikit-learn's digits."""
+    path = tmp_path_factory.mktemp("data") / "digits.npz"
+    sources.prepare("digits", path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def dealt_digits(digits):
+    """That file, 150 and 20 of its images, and the file of their partition."""
+    data, dealt = subset(load(digits), 150, 20), digits.with_name("partition.npz")
+    partition(data.y_train, 10, 0.1, 42).save(dealt)
+    return digits, data, dealt
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,10 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> str:
@@ -49,10 +52,14 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def table_text(table: Any) -> str:
+def table_text(table: pd.DataFrame) -> str:
     """A table of pandas, without its index."""
-    text: str = table.to_csv(index=False, lineterminator="\n")
-    return text
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table of pandas, by the names of its columns."""
+    return [{str(name): cell for name, cell in row.items()} for row in table.to_dict("records")]
 
 
 def json_text(content: Any) -> str:

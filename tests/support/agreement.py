@@ -86,14 +86,18 @@ def check_step_by_step(kernel, arm, rounding, shapes, gradients, steps):
     assert different <= TIES[rounding] * total
 
 
+def step_both(reference, compiled, seed):
+    """Both with the same gradients, of one size."""
+    grads = [torch.randn(p.shape, generator=torch.Generator().manual_seed(seed)) for p in params(reference)]
+    for optimizer in (reference, compiled):
+        give(optimizer, grads)
+        optimizer.step()
+
+
 def check_some_steps(kernel, reference, compiled):
     """With gradients of one size the bound is simple."""
     for step in range(20 if kernel == "fused" else 2):
-        grads = [torch.randn(p.shape, generator=torch.Generator().manual_seed(step)) for p in params(reference)]
-        give(reference, grads)
-        give(compiled, grads)
-        reference.step()
-        compiled.step()
+        step_both(reference, compiled, step)
         for one, other in zip(params(reference), params(compiled), strict=True):
             assert torch.allclose(one, other, rtol=1e-6, atol=1e-7)
         copy_over(reference, compiled)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qlocaladam.analysis import heterogeneity, memory, participation, precision
+from qlocaladam.analysis import data_distribution, memory, participation, precision
 from qlocaladam.analysis.client_memory import client_memory
 from qlocaladam.jobs import write_analysis
 
@@ -58,7 +58,7 @@ def write_exact(name: str, folder: Path, arms: dict[str, Any], places: list[tupl
         "client_memory": lambda: {"client_memory.csv": client_memory(arms, 64)},
         "scaling": lambda: {"scaling.csv": memory.scaling()},
         "precision": precision.files,
-        "heterogeneity": heterogeneity.files,
+        "data_distribution": data_distribution.files,
         "participation": lambda: participation.files(folder / "clients.csv"),
     }
     write_analysis(folder, make[name]())

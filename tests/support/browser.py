@@ -118,13 +118,13 @@ class Browser:
         """Errors on the console, and addresses outside this page."""
         said = []
         for event in self.events:
-            method, told = event["method"], event["params"]
+            method, content = event["method"], event["params"]
             if method == "Runtime.exceptionThrown":
-                said.append(str(told["exceptionDetails"]))
-            elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-                said.append(str(told["args"]))
-            elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
-                said.append(str(told["entry"]))
-            elif method == "Network.requestWillBeSent" and not told["request"]["url"].startswith(("file:", "data:")):
-                said.append(told["request"]["url"])
+                said.append(str(content["exceptionDetails"]))
+            elif method == "Runtime.consoleAPICalled" and content["type"] in ("error", "assert"):
+                said.append(str(content["args"]))
+            elif method == "Log.entryAdded" and content["entry"]["level"] == "error":
+                said.append(str(content["entry"]))
+            elif method == "Network.requestWillBeSent" and not content["request"]["url"].startswith(("file:", "data:")):
+                said.append(content["request"]["url"])
         return said

@@ -21,6 +21,7 @@ from agreement import (
     give,
     pair,
     params,
+    step_both,
 )
 from backends import KERNELS, requires_fused, requires_triton
 
@@ -106,11 +107,7 @@ def test_kernels_agree_on_weights_of_16_bits(kernel, dtype, rounding):
     for optimizer in (reference, compiled):
         params(optimizer)[0].data[: len(extremes)] = extremes.to(dtype)
     for step in range(4):
-        grads = [torch.randn(p.shape, generator=torch.Generator().manual_seed(step)) for p in params(reference)]
-        give(reference, grads)
-        give(compiled, grads)
-        reference.step()
-        compiled.step()
+        step_both(reference, compiled, step)
         for one, other in zip(params(reference), params(compiled), strict=True):
             same = (one == other) | (one.isnan() & other.isnan())
             assert same.float().mean() > 0.998

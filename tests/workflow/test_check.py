@@ -225,7 +225,7 @@ def test_a_partition_that_others_trained_on_is_found(copy):
 
 
 def test_the_command_lists_everything_and_ends_with_1_where_anything_is_wrong(copy, capsys, tmp_path):
-    told = [
+    arguments = [
         "check",
         "--config",
         "scale=test",
@@ -237,13 +237,13 @@ def test_the_command_lists_everything_and_ends_with_1_where_anything_is_wrong(co
         str(tmp_path / "c.html"),
     ]
     with inside(copy.folder):
-        assert main(told) == 0
+        assert main(arguments) == 0
         said = capsys.readouterr().out
         assert "check: all of " in said
         assert "41 runs made with kernel " in said
         set_json("best_accuracy", value=99.0)(Path(SUMMARY))
         with pytest.raises(SystemExit) as stopped:
-            main(told)
+            main(arguments)
         assert stopped.value.code == 1
     said = capsys.readouterr().out
     assert f"wrong:\n  {FOLDER}: {FOLDER}/summary.json: best_accuracy is 99.0, but " in said

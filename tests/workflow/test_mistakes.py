@@ -21,7 +21,7 @@ DIGITS = ("scales", "test", "datasets", "cifar10")
 PANEL = {"experiments": ["heterogeneity"], "hue": "alpha"}
 HELD = {"kind": "clients", "caption": "Words"}
 TEXT = {"dataset": "text"}
-SEEDS = {"kind": "multiseed", "experiments": ["main"], "caption": "Words"}
+SEEDS = {"kind": "significance", "experiments": ["main"], "caption": "Words"}
 
 
 def table(**entry: Any) -> dict[str, Any]:
@@ -150,7 +150,8 @@ MISTAKES = [
     (
         ("tables", "main", "margin"),
         0.1,
-        "tables.main has an unknown key 'margin'; accepted: kind, caption, group, experiments, rows, columns, where",
+        "tables.main has an unknown key 'margin'; accepted: kind, caption, group, section, experiments, rows, columns, "
+        "where",
     ),
     (("tables", "main", "kind"), "pie", "tables.main.kind is 'pie'; accepted: client_memory, "),
     (
@@ -198,16 +199,16 @@ def test_a_mistake_says_where_it_came_from(tmp_path):
 def test_values_of_the_command_line_mean_what_they_do_in_the_file():
     given = {"beyond": "true", "scale": "test", "scales": {"test": {"training": {"rounds": "9", "flip": "true"}}}}
     config = deepcopy(CONFIG)
-    configuration.settle(config, ["config.yaml"], given, kinds.check)
+    configuration.check_or_stop(config, ["config.yaml"], given, kinds.check)
     assert config["beyond"] is True
     assert config["scales"]["test"]["training"] == {**CONFIG["scales"]["test"]["training"], "rounds": 9, "flip": True}
 
 
 def test_a_command_is_told_the_same_configuration():
     given = {"scale": "test", "clients": 7, "scales": {"test": {"training": {"rounds": "9"}}}}
-    told = configuration.as_arguments(["config.yaml"], given)
-    assert told[:3] == ["--configfile", "config.yaml", "--config"]
-    config = configuration.load(["config.yaml"], told[3:], kinds.check)
+    arguments = configuration.as_arguments(["config.yaml"], given)
+    assert arguments[:3] == ["--configfile", "config.yaml", "--config"]
+    config = configuration.load(["config.yaml"], arguments[3:], kinds.check)
     assert (config["scale"], config["clients"], config["scales"]["test"]["training"]["rounds"]) == ("test", 7, 9)
 
 

@@ -25,7 +25,7 @@ RUNS = {
 }
 
 
-class Watched(progress.TrainingProgress):
+class Listener(progress.TrainingProgress):
     """Progress with a clock that is set by hand, and what it wrote."""
 
     now = 100.0
@@ -48,9 +48,9 @@ class Watched(progress.TrainingProgress):
         self.send(LogEvent.JOB_FINISHED, job_id=number)
 
     def fail(
-        self, number: int, rule: str = progress.TRAINING, log: Any = (), output: Any = (), told: str | None = None
+        self, number: int, rule: str = progress.TRAINING, log: Any = (), output: Any = (), reported: str | None = None
     ) -> None:
-        content = {"rule_name": rule, "rule_msg": told, "log": list(log), "output": list(output)}
+        content = {"rule_name": rule, "rule_msg": reported, "log": list(log), "output": list(output)}
         self.send(LogEvent.JOB_ERROR, jobid=number, **content)
 
     def lines(self) -> list[str]:
@@ -59,8 +59,8 @@ class Watched(progress.TrainingProgress):
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched()
+def listener() -> Listener:
+    return Listener()
 
 
 def test_events_have_the_names_that_snakemake_gives_them():
@@ -69,25 +69,25 @@ def test_events_have_the_names_that_snakemake_gives_them():
     assert names >= {"run_info", "job_info", "job_finished", "job_error"}
 
 
-def test_what_is_to_do_is_said_once_most_first(watched):
-    watched.send(LogEvent.RUN_INFO, stats={"all": 1, "table": 12, "training_run": 41, "figure": 10, "total": 64})
-    watched.send(LogEvent.RUN_INFO, stats={"training_run": 7, "total": 7})
-    assert watched.lines()[0] == "to do: 41 training_run, 12 table, 10 figure"
-    assert len(watched.lines()) == 2
-    assert re.match(r"\[\d\d:\d\d:\d\d\] to do", watched.screen.getvalue())
+def test_what_is_to_do_is_said_once_most_first(listener):
+    listener.send(LogEvent.RUN_INFO, stats={"all": 1, "table": 12, "training_run": 41, "figure": 10, "total": 64})
+    listener.send(LogEvent.RUN_INFO, stats={"training_run": 7, "total": 7})
+    assert listener.lines()[0] == "to do: 41 training_run, 12 table, 10 figure"
+    assert len(listener.lines()) == 2
+    assert re.match(r"\[\d\d:\d\d:\d\d\] to do", listener.screen.getvalue())
 
 
-def test_data_are_named_as_what_they_are_where_something_is_trained(watched):
-    watched.send(LogEvent.RUN_INFO, stats={"training_run": 2, "table": 3})
-    assert watched.lines() == ["to do: 3 table, 2 training_run", f"data: {DATA}"]
+def test_data_are_named_as_what_they_are_where_something_is_trained(listener):
+    listener.send(LogEvent.RUN_INFO, stats={"training_run": 2, "table": 3})
+    assert listener.lines() == ["to do: 3 table, 2 training_run", f"data: {DATA}"]
 
 
-def test_from_the_first_run_on_the_rest_is_estimated_by_its_work(watched):
-    watched.plan("42", "pairs", "123")
-    watched.start(1)
-    watched.now += 20
-    watched.finish(1)
-    assert watched.lines()[2:] == [
+def test_from_the_first_run_on_the_rest_is_estimated_by_its_work(listener):
+    listener.plan("42", "pairs", "123")
+    listener.start(1)
+    listener.now += 20
+    listener.finish(1)
+    assert listener.lines()[2:] == [
         "1 of 3 training runs finished, about 1m 20s left (Digits for CIFAR-10, seed 42: 20s)",
     ]
 
@@ -108,133 +108,133 @@ def test_a_run_of_either_data_tells_how_long_the_other_takes(scale, measured):
     assert work["cifar10"] / work["cifar100"] == pytest.approx(measured["cifar10"] / measured["cifar100"], rel=0.1)
 
 
-def test_runs_of_the_same_data_and_arm_tell_more_than_others(watched):
-    watched.plan("42", "pairs", "slow", "123", "slow 123")
+def test_runs_of_the_same_data_and_arm_tell_more_than_others(listener):
+    listener.plan("42", "pairs", "slow", "123", "slow 123")
     for number, (run, seconds) in enumerate({"42": 10, "pairs": 15, "slow": 100}.items()):
-        watched.start(number, run)
-        watched.now += seconds
-        watched.finish(number)
-    assert "3 of 5 training runs finished, about 1m 50s left" in watched.lines()[-1], "10 s and 100 s"
+        listener.start(number, run)
+        listener.now += seconds
+        listener.finish(number)
+    assert "3 of 5 training runs finished, about 1m 50s left" in listener.lines()[-1], "10 s and 100 s"
 
 
-def test_runs_side_by_side_are_not_waited_for_one_after_the_other(watched):
-    watched.plan("42", "123", "slow", "slow 123")
-    watched.start(1, "42")
-    watched.start(2, "123")
-    watched.now += 20
-    watched.finish(1)
-    assert "1 of 4 training runs finished, about 20s left" in watched.lines()[-1], "the second is about to finish"
-    watched.start(3, "slow")
-    watched.now += 4
-    watched.finish(2)
-    assert "2 of 4 training runs finished, about 20s left" in watched.lines()[-1], "18 s and 22 s, two at a time"
+def test_runs_side_by_side_are_not_waited_for_one_after_the_other(listener):
+    listener.plan("42", "123", "slow", "slow 123")
+    listener.start(1, "42")
+    listener.start(2, "123")
+    listener.now += 20
+    listener.finish(1)
+    assert "1 of 4 training runs finished, about 20s left" in listener.lines()[-1], "the second is about to finish"
+    listener.start(3, "slow")
+    listener.now += 4
+    listener.finish(2)
+    assert "2 of 4 training runs finished, about 20s left" in listener.lines()[-1], "18 s and 22 s, two at a time"
 
 
-def test_a_long_run_at_the_end_is_waited_for_alone(watched):
-    watched.plan("42", "pairs")
-    watched.start(1, "42")
-    watched.start(2, "pairs")
-    watched.now += 10
-    watched.finish(1)
-    assert "about 20s left" in watched.lines()[-1], "30 s in all, whatever runs beside it"
+def test_a_long_run_at_the_end_is_waited_for_alone(listener):
+    listener.plan("42", "pairs")
+    listener.start(1, "42")
+    listener.start(2, "pairs")
+    listener.now += 10
+    listener.finish(1)
+    assert "about 20s left" in listener.lines()[-1], "30 s in all, whatever runs beside it"
 
 
-def test_other_jobs_take_their_time_too(watched):
-    watched.plan("42", table=3, figure=2)
-    watched.start(1, rule="table")
-    watched.now += 4
-    watched.finish(1)
-    watched.start(2)
-    watched.now += 30
-    watched.finish(2)
-    assert "1 of 1 training runs finished, about 16s left" in watched.lines()[-1]
+def test_other_jobs_take_their_time_too(listener):
+    listener.plan("42", table=3, figure=2)
+    listener.start(1, rule="table")
+    listener.now += 4
+    listener.finish(1)
+    listener.start(2)
+    listener.now += 30
+    listener.finish(2)
+    assert "1 of 1 training runs finished, about 16s left" in listener.lines()[-1]
 
 
-def test_where_fewer_runs_are_asked_for_than_are_missing_they_are_taken_for_the_average(watched):
-    watched.plan("42", "123", "pairs")
-    watched.total = 2
-    watched.start(1)
-    watched.now += 10
-    watched.finish(1)
-    assert "1 of 2 training runs finished, about 20s left" in watched.lines()[-1], "10 s or 30 s"
+def test_where_fewer_runs_are_asked_for_than_are_missing_they_are_taken_for_the_average(listener):
+    listener.plan("42", "123", "pairs")
+    listener.total = 2
+    listener.start(1)
+    listener.now += 10
+    listener.finish(1)
+    assert "1 of 2 training runs finished, about 20s left" in listener.lines()[-1], "10 s or 30 s"
 
 
-def test_on_a_cluster_a_job_that_was_submitted_may_still_be_waiting(watched):
-    watched.queued = True
-    watched.plan("42", "123", "pairs", table=7)
+def test_on_a_cluster_a_job_that_was_submitted_may_still_be_waiting(listener):
+    listener.queued = True
+    listener.plan("42", "123", "pairs", table=7)
     for number, run in enumerate(("42", "123", "pairs")):
-        watched.start(number, run)
-    watched.now += 50
-    watched.finish(0)
-    assert "1 of 3 training runs finished, about 3m 20s left" in watched.lines()[-1], "4 times the work"
+        listener.start(number, run)
+    listener.now += 50
+    listener.finish(0)
+    assert "1 of 3 training runs finished, about 3m 20s left" in listener.lines()[-1], "4 times the work"
 
 
-def test_a_workflow_that_has_this_one_as_a_module_may_call_the_rule_otherwise(watched):
-    watched.waiting = {"42", "123"}
-    watched.send(LogEvent.RUN_INFO, stats={"their_training_run": 2, "their_table": 1})
-    watched.start(1, rule="their_training_run")
-    watched.now += 10
-    watched.finish(1)
-    assert watched.lines()[1:] == [
+def test_a_workflow_that_has_this_one_as_a_module_may_call_the_rule_otherwise(listener):
+    listener.waiting = {"42", "123"}
+    listener.send(LogEvent.RUN_INFO, stats={"their_training_run": 2, "their_table": 1})
+    listener.start(1, rule="their_training_run")
+    listener.now += 10
+    listener.finish(1)
+    assert listener.lines()[1:] == [
         f"data: {DATA}",
         "1 of 2 training runs finished, about 10s left (Digits for CIFAR-10, seed 42: 10s)",
     ]
 
 
-def test_the_last_run_leaves_nothing(watched):
-    watched.plan("42")
-    watched.start(5)
-    watched.now += 3
-    watched.finish(5)
-    assert watched.lines()[-1].startswith("1 of 1 training runs finished, about 0s left")
+def test_the_last_run_leaves_nothing(listener):
+    listener.plan("42")
+    listener.start(5)
+    listener.now += 3
+    listener.finish(5)
+    assert listener.lines()[-1].startswith("1 of 1 training runs finished, about 0s left")
 
 
-def test_other_rules_are_not_counted(watched):
-    watched.plan(table=1)
-    watched.start(1, rule="table")
-    watched.finish(1)
-    watched.send(LogEvent.PROGRESS, done=1, total=2)
-    watched.send(None, msg="Building DAG of jobs...")
-    assert len(watched.lines()) == 1
+def test_other_rules_are_not_counted(listener):
+    listener.plan(table=1)
+    listener.start(1, rule="table")
+    listener.finish(1)
+    listener.send(LogEvent.PROGRESS, done=1, total=2)
+    listener.send(None, msg="Building DAG of jobs...")
+    assert len(listener.lines()) == 1
 
 
-def test_a_failed_run_shows_the_end_of_its_log_and_is_not_waited_for(watched, tmp_path):
+def test_a_failed_run_shows_the_end_of_its_log_and_is_not_waited_for(listener, tmp_path):
     log = tmp_path / "run.log"
     log.write_text("".join(f"line {number}\n" for number in range(1, 10)))
-    watched.plan("42", "123", "slow")
-    watched.start(1)
-    watched.fail(1, log=[log])
-    watched.start(2, "123")
-    watched.now += 8
-    watched.finish(2)
-    assert watched.lines()[2:] == [
+    listener.plan("42", "123", "slow")
+    listener.start(1)
+    listener.fail(1, log=[log])
+    listener.start(2, "123")
+    listener.now += 8
+    listener.finish(2)
+    assert listener.lines()[2:] == [
         f"FAILED: training_run Digits for CIFAR-10, seed 42; its log is {log}",
         *(f"  line {number}" for number in (5, 6, 7, 8, 9)),
         "1 of 3 training runs finished, 1 failed, about 8s left (Digits for CIFAR-10, seed 123: 8s)",
     ]
 
 
-def test_a_run_that_is_tried_again_has_not_failed(watched):
-    watched.plan("42")
-    watched.start(1)
-    watched.fail(1)
-    watched.start(1)
-    watched.finish(1)
-    assert watched.lines()[-1].startswith("1 of 1 training runs finished, about 0s left")
+def test_a_run_that_is_tried_again_has_not_failed(listener):
+    listener.plan("42")
+    listener.start(1)
+    listener.fail(1)
+    listener.start(1)
+    listener.finish(1)
+    assert listener.lines()[-1].startswith("1 of 1 training runs finished, about 0s left")
 
 
-def test_any_rule_that_fails_is_named_by_its_output(watched, tmp_path):
-    watched.fail(7, rule="table", output=["a.tex", "a.csv"], log=[tmp_path / "never.log"])
-    watched.fail(8, rule="figure", output=["b.pdf"])
-    assert watched.lines() == [
+def test_any_rule_that_fails_is_named_by_its_output(listener, tmp_path):
+    listener.fail(7, rule="table", output=["a.tex", "a.csv"], log=[tmp_path / "never.log"])
+    listener.fail(8, rule="figure", output=["b.pdf"])
+    assert listener.lines() == [
         f"FAILED: table a.tex, a.csv; its log is {tmp_path / 'never.log'}",
         "FAILED: figure b.pdf; its log is none",
     ]
-    assert not watched.failed
+    assert not listener.failed
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("reported", "said"),
     [
         (
             "SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Detailed failure reason unavailable (status command is "
@@ -249,23 +249,23 @@ def test_any_rule_that_fails_is_named_by_its_output(watched, tmp_path):
         ),
     ],
 )
-def test_a_job_that_slurm_ended_or_did_not_take_says_why(watched, told, said):
-    watched.start(1)
-    watched.fail(1, told=told)
-    assert watched.lines() == [f"FAILED: training_run Digits for CIFAR-10, seed 42: {said}; its log is none"]
+def test_a_job_that_slurm_ended_or_did_not_take_says_why(listener, reported, said):
+    listener.start(1)
+    listener.fail(1, reported=reported)
+    assert listener.lines() == [f"FAILED: training_run Digits for CIFAR-10, seed 42: {said}; its log is none"]
 
 
-def test_a_log_of_any_bytes_is_shown(watched, tmp_path):
+def test_a_log_of_any_bytes_is_shown(listener, tmp_path):
     (tmp_path / "log").write_bytes(b"caf\xe9\n")
-    watched.fail(1, rule="prepare", output=["x"], log=[tmp_path / "log"])
-    assert watched.lines()[-1] == "  caf\N{REPLACEMENT CHARACTER}"
+    listener.fail(1, rule="prepare", output=["x"], log=[tmp_path / "log"])
+    assert listener.lines()[-1] == "  caf\N{REPLACEMENT CHARACTER}"
 
 
-def test_an_event_of_another_form_stops_nothing(watched, monkeypatch):
+def test_an_event_of_another_form_stops_nothing(listener, monkeypatch):
     monkeypatch.setattr(logging, "raiseExceptions", False)
-    watched.send(LogEvent.RUN_INFO)
-    watched.send(LogEvent.JOB_INFO, jobid=1, rule_name=progress.TRAINING, wildcards={})
-    assert watched.lines() == []
+    listener.send(LogEvent.RUN_INFO)
+    listener.send(LogEvent.JOB_INFO, jobid=1, rule_name=progress.TRAINING, wildcards={})
+    assert listener.lines() == []
 
 
 class Kept(logging.Handler):

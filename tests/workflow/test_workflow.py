@@ -63,7 +63,7 @@ def test_a_question_that_asks_for_an_unknown_arm_is_named_before_any_job(project
 @pytest.mark.parametrize(
     ("target", "rules"),
     [
-        ("partitions", {"partition", "heterogeneity", "prepare", "partitions"}),
+        ("partitions", {"partition", "data_distribution", "prepare", "partitions"}),
         ("train", {"training_run", "partition", "prepare", "train"}),
         ("data", {"prepare", "data"}),
     ],

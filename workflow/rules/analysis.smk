@@ -79,19 +79,19 @@ rule precision:
         "../scripts/precision.py"
 
 
-rule heterogeneity:
+rule data_distribution:
     input:
-        code=code("heterogeneity"),
+        code=code("data_distribution"),
     output:
         f"{EXACT}/clients.csv",
-        f"{EXACT}/heterogeneity.csv",
+        f"{EXACT}/data_distribution.csv",
     log:
-        f"{EXACT}/logs/heterogeneity.log",
+        f"{EXACT}/logs/data_distribution.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
     script:
-        "../scripts/heterogeneity.py"
+        "../scripts/data_distribution.py"
 
 
 rule participation:
@@ -198,21 +198,21 @@ rule distributions:
         "../scripts/client_analysis.py"
 
 
-use rule distributions as steps with:
+use rule distributions as step_errors with:
     input:
-        unpack(analysis_inputs("steps")),
+        unpack(analysis_inputs("step_errors")),
     output:
-        LAYOUT.analysis_files("steps", "{dataset}"),
+        LAYOUT.analysis_files("step_errors", "{dataset}"),
     log:
-        f"{RESULTS}/logs/steps/{{dataset}}.log",
+        f"{RESULTS}/logs/step_errors/{{dataset}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/steps/{{dataset}}.tsv"
+        f"{RESULTS}/benchmarks/step_errors/{{dataset}}.tsv"
     wildcard_constraints:
-        dataset=needed("steps", LACKING_ANALYSES["steps"]),
+        dataset=needed("step_errors", LACKING_ANALYSES["step_errors"]),
     params:
-        analysis="steps",
-        options=analysis_options("steps"),
-        arms=LAYOUT.watched_arms("steps"),
+        analysis="step_errors",
+        options=analysis_options("step_errors"),
+        arms=LAYOUT.analysed_arms("step_errors"),
 
 
 use rule distributions as variance with:
@@ -250,7 +250,7 @@ use rule distributions as model_size with:
     params:
         analysis="model_size",
         options=analysis_options("model_size"),
-        arms=LAYOUT.watched_arms("model_size"),
+        arms=LAYOUT.analysed_arms("model_size"),
 
 
 use rule distributions as microscope with:
@@ -271,4 +271,4 @@ use rule distributions as microscope with:
     params:
         analysis="microscope",
         options=analysis_options("microscope"),
-        arms=LAYOUT.watched_arms("microscope"),
+        arms=LAYOUT.analysed_arms("microscope"),

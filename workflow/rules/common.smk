@@ -45,7 +45,7 @@ CONFIGURED_BY = [] if MODULE else workflow.configfiles
 COMMAND_LINE = {} if MODULE else workflow.config_settings.config
 if MODULE:
     configuration.complete(config, Path(os.environ[project.VARIABLE], "config.yaml"))
-configuration.settle(config, CONFIGURED_BY, COMMAND_LINE, kinds.check)
+configuration.check_or_stop(config, CONFIGURED_BY, COMMAND_LINE, kinds.check)
 
 FLAGS = {word.partition("=")[0] for word in sys.argv}
 REPORT = "--report" in FLAGS

@@ -34,7 +34,7 @@ def analysis_inputs(analysis):
 
     def inputs(wildcards):
         dataset = wildcards.dataset
-        partition = {"partition": LAYOUT.partition_file(LAYOUT.watched_place(dataset))}
+        partition = {"partition": LAYOUT.partition_file(LAYOUT.default_place(dataset))}
         found = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
         return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
 

@@ -5,7 +5,7 @@ rule partitions:
     input:
         sorted({LAYOUT.partition_file(place) for place in PLACES}),
         f"{EXACT}/clients.csv",
-        f"{EXACT}/heterogeneity.csv",
+        f"{EXACT}/data_distribution.csv",
 
 
 rule partition:

@@ -17,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from qlocaladam.analysis.memory import optimizer_memory
 from qlocaladam.checks import whole_number
+from qlocaladam.files import table_rows
 from qlocaladam.models import PAPER_MODELS, ResNet18
 
 BATCH_SIZE = 64
@@ -49,7 +50,7 @@ def client_memory(
         for image_size in image_sizes:
             shape = PAPER_MODELS[str(dataset)]
             rest = training_bytes(shape["classes"], shape["width"], batch_size, image_size)
-            rows += [_row(row, rest, batch_size, image_size) for row in of_dataset.to_dict("records")]
+            rows += [_row(row, rest, batch_size, image_size) for row in table_rows(of_dataset)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -134,9 +134,13 @@ def _scatters(fitted: Any) -> bool:
 
 
 def _fitted(runs: pd.DataFrame, metric: str, baseline: str) -> Any:
-    from statsmodels.formula.api import ols  # type: ignore[import-untyped]  # here, because it takes a second
+    """Least squares with a coefficient for each arm but the baseline, by its name, and for each seed but the first."""
+    from statsmodels.regression.linear_model import OLS  # type: ignore[import-untyped]  # here: it takes a second
 
-    return ols(f"value ~ C(arm, Treatment({baseline!r})) + C(seed)", runs.rename(columns={metric: "value"})).fit()
+    arms, seeds = (sorted(runs[name].unique()) for name in ("arm", "seed"))
+    effects = {arm: runs["arm"] == arm for arm in arms if arm != baseline}
+    effects |= {f"seed {seed}": runs["seed"] == seed for seed in seeds[1:]}
+    return OLS(runs[metric], pd.DataFrame({"constant": 1.0, **effects}, runs.index).astype(float)).fit()
 
 
 def _pooled(runs: pd.DataFrame, metric: str, baseline: str) -> dict[str, Contrast | str]:
@@ -147,14 +151,14 @@ def _pooled(runs: pd.DataFrame, metric: str, baseline: str) -> dict[str, Contras
     seeds = runs.groupby("arm")["seed"].agg(set)
     return {
         arm: Contrast(
-            float(fitted.params[name]),
-            float(fitted.bse[name]),
+            float(fitted.params[arm]),
+            float(fitted.bse[arm]),
             float(fitted.df_resid),
             len(seeds[arm] & seeds[baseline]),
             POOLED,
         )
         for arm in runs["arm"].unique()
-        if (name := f"C(arm, Treatment({baseline!r}))[T.{arm}]") in fitted.params
+        if arm != baseline
     }
 
 
@@ -201,7 +205,8 @@ def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") 
         found = contrasts(own, metric, baseline)
         means = own.groupby("arm")[metric].mean()
         tested = sum(isinstance(contrast, Contrast) for contrast in found.values())
-        for arm, of_arm in own.groupby("arm", sort=False):
+        for arm in own["arm"].unique():
+            of_arm = own[own["arm"] == arm]
             row = {**dict(zip(SETTING, setting, strict=True)), "metric": metric, **_described(of_arm, metric)}
             if arm != baseline:
                 row |= _compared(found[arm], means.get(baseline, math.nan), margin, tested)

@@ -20,15 +20,15 @@ def sampling(seed: int = 42, rounds: int = 120, clients: int = 10, per_round: in
 def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFrame:
     """Steps a round of the smallest and the largest client of each partition; the first of equals counts.
 
-    `clients` is what `heterogeneity.clients` gives. `steps` is what a client takes, `approximate` the paper's
+    `clients` is what `data_distribution.clients` gives. `steps` is what a client takes, `approximate` the paper's
     samples * epochs / batch, `ratio` the client's samples over those of the smallest, empty where that has none.
     """
     rows = []
     for (dataset, alpha), held in clients.groupby(["dataset", "alpha"], sort=False):
         samples = held.set_index("client")["samples"]
         least = int(samples.min())
-        for which, client in (("smallest", samples.idxmin()), ("largest", samples.idxmax())):
-            count = int(samples[client])
+        most = int(samples.max())
+        for which, client, count in (("smallest", samples.idxmin(), least), ("largest", samples.idxmax(), most)):
             rows.append(
                 {
                     "dataset": dataset,
@@ -45,6 +45,6 @@ def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFra
 
 
 def files(clients: Path) -> dict[str, pd.DataFrame | str]:
-    """By the names of the files, from clients.csv of `heterogeneity`."""
+    """By the names of the files, from clients.csv of `data_distribution`."""
     held = pd.read_csv(clients, dtype={"alpha": str})
     return {"sampling.json": json_text(sampling()), "steps.csv": steps(held)}

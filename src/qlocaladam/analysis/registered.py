@@ -79,7 +79,7 @@ def _status(rows: list[dict[str, Any]], at_scale: bool) -> str:
 def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame) -> dict[str, Any]:
     """The test of a question on one data set."""
     place = {"dataset": dataset, "alpha": str(registration["alpha"]), "loss_scale": question.get("loss_scale", 1.0)}
-    arm, baseline, metric = question["arm"], question["baseline"], registration["metric"]
+    arm, baseline, metric = str(question["arm"]), str(question["baseline"]), registration["metric"]
     row = {
         "question": question["name"],
         "asks": question["asks"],

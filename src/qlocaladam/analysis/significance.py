@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -51,7 +51,7 @@ def from_printed(mean1: float, std1: float, n1: int, mean2: float, std2: float, 
     return {"p": float(pooled.pvalue), "welch_p": float(welch.pvalue)}
 
 
-def _best_by_seed(cell: tuple[str, ...], runs: pd.DataFrame) -> dict[int, float]:
+def _best_by_seed(cell: tuple[Hashable, ...], runs: pd.DataFrame) -> dict[int, float]:
     where = f"of {', '.join(map(str, cell))}"
     for name in ("block_size", "lr", *AS_IN_THE_PAPER):
         if runs[name].nunique() > 1:

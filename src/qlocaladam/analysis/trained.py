@@ -29,11 +29,11 @@ def _distributions(settings: RunSettings, data: Any) -> Files:
     return distributions.analyse(settings, data).files()
 
 
-def _steps(settings: RunSettings, data: Any, partition: Any, arms: Mapping[str, Any], after: int = 3) -> Files:
+def _step_errors(settings: RunSettings, data: Any, partition: Any, arms: Mapping[str, Any], after: int = 3) -> Files:
     from qlocaladam.analysis import step_errors
 
     by_layer, by_decade, summary = step_errors.analyse(settings, data, partition, arms, after)
-    return {"steps.csv": by_layer, "steps_by_decade.csv": by_decade, "summary.json": summary}
+    return {"step_errors.csv": by_layer, "step_errors_by_decade.csv": by_decade, "summary.json": summary}
 
 
 def _variance(settings: RunSettings, data: Any, partition: Any) -> Files:
@@ -59,7 +59,7 @@ def _microscope(settings: RunSettings, data: Any, arms: Mapping[str, Any], steps
 
 ANALYSES: dict[str, Callable[..., Files]] = {
     "distributions": _distributions,
-    "steps": _steps,
+    "step_errors": _step_errors,
     "variance": _variance,
     "model_size": _model_size,
     "microscope": _microscope,

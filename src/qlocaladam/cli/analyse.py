@@ -18,11 +18,11 @@ EXAMPLE = "python -m qlocaladam analyse precision --out results/exact"
 ANALYSES = {
     "scaling": "optimizer memory against model size -> scaling.csv",
     "precision": "error against magnitude of every code -> precision*.csv",
-    "heterogeneity": "the paper's partitions, full size -> clients.csv, heterogeneity.csv",
+    "data-distribution": "the paper's partitions, full size -> clients.csv, data_distribution.csv",
     "significance": "tests over seeds against FP32 -> significance.csv",
     "contrasts": "how far arms are from one of them -> contrasts.csv, differences.csv",
     "distributions": "optimizer states after 50 steps of FP32 Adam -> five files",
-    "steps": "what each arm does to single steps of a client -> steps*.csv, summary.json",
+    "step-errors": "what each arm does to single steps of a client -> step_errors*.csv, summary.json",
     "variance": "the variance of clients by round and layer -> variance.csv, summary.json",
     "model-size": "first steps of transformers, by their width -> model_size.csv, summary.json",
     "microscope": "every step of one client with each arm -> microscope*.csv, summary.json",
@@ -41,18 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "--margin", type=float, default=0.05, metavar="N", help="share of the baseline (default: 0.05)"
             )
             kind.add_argument("--baseline", default="fp32", metavar="ARM", help="compared with (default: fp32)")
-        if name in ("distributions", "steps", "variance", "model-size", "microscope"):
+        if name in ("distributions", "step-errors", "variance", "model-size", "microscope"):
             _add_training(name, kind)
 
 
 def _add_training(name: str, kind: argparse.ArgumentParser) -> None:
     add_data(kind, required=True)
-    if name in ("steps", "variance"):
+    if name in ("step-errors", "variance"):
         add_partition(kind)
         add_client(kind)
-    if name in ("steps", "model-size", "microscope"):
+    if name in ("step-errors", "model-size", "microscope"):
         kind.add_argument("--arms", nargs="+", required=True, metavar="ARM", help="arms, as for train")
-    if name == "steps":
+    if name == "step-errors":
         kind.add_argument("--after", type=int, metavar="N", help="rounds before (default: 3)")
     if name == "variance":
         add_rounds(kind)
@@ -82,10 +82,10 @@ def _made(analysis: str, **given: Any) -> dict[str, Any]:
         from qlocaladam.analysis import precision
 
         return dict(precision.files())
-    if analysis == "heterogeneity":
-        from qlocaladam.analysis import heterogeneity
+    if analysis == "data-distribution":
+        from qlocaladam.analysis import data_distribution
 
-        return dict(heterogeneity.files())
+        return dict(data_distribution.files())
     if analysis in ("significance", "contrasts"):
         from qlocaladam.analysis import contrasts, significance
         from qlocaladam.experiments.runs import read_runs

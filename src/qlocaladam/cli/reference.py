@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from qlocaladam.cli.arguments import add_configuration
+from qlocaladam.files import table_rows
 from qlocaladam.project import project_file
 
 HELP = "whether one's own runs agree with results that are kept"
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
     kept = reference.read(arguments.reference, arguments.scale)
     overrides = [f"scale={arguments.scale}", *arguments.config]
     layout = Layout.load(arguments.configfile, overrides)
-    asked = [short_name(place) for place in layout.runs.to_dict("records")]
+    asked = [short_name(place) for place in table_rows(layout.runs)]
     others = len(kept) - kept["run"].isin(asked).sum()
     kept = kept[kept["run"].isin(asked)].reset_index(drop=True)
     verdicts = reference.verify(kept, arguments.runs or Path("results", arguments.scale, "runs"))

@@ -45,13 +45,14 @@ def as_arguments(files: Sequence[str | Path], overrides: Mapping[str, Any]) -> l
     """The same configuration for a command of the package."""
     import yaml
 
-    flow = {"default_flow_style": True, "width": 10**6}
-    texts = {key: yaml.safe_dump(value, **flow).split("\n")[0] for key, value in _typed(overrides).items()}
-    given = [f"{key}={text}" for key, text in texts.items()]
+    def text(value: Any) -> str:
+        return yaml.safe_dump(value, default_flow_style=True, width=10**6).split("\n")[0]
+
+    given = [f"{key}={text(value)}" for key, value in _typed(overrides).items()]
     return ["--configfile", *map(os.path.relpath, files), *(["--config", *given] if given else [])]
 
 
-def settle(
+def check_or_stop(
     config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any], of_results: Check
 ) -> None:
     """For the workflow: end it with one line where the configuration is wrong, without a word about Python."""

@@ -17,6 +17,7 @@ from qlocaladam.data.made import EMBEDDED
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.grid import DEFAULTS, GRID, Config, as_list
 from qlocaladam.federated.settings import PEERS, RunSettings
+from qlocaladam.files import table_rows
 
 PAPER_DATA = ("cifar10", "cifar100")
 """Whose partitions are analysed at full size at every scale."""
@@ -62,7 +63,7 @@ def _datasets(config: Config) -> None:
 
 def _clients(config: Config) -> None:
     """Whether there are as many clients as take part in a round."""
-    for run in grid.expand(config)[["experiment", "dataset", "clients", "clients_per_round"]].to_dict("records"):
+    for run in table_rows(grid.expand(config)[["experiment", "dataset", "clients", "clients_per_round"]]):
         if int(run["clients_per_round"]) > int(run["clients"]):
             at_least = f"at least clients_per_round, which is {run['clients_per_round']} for {run['dataset']}"
             named = next(one for one in config["experiments"] if one["name"] == run["experiment"])

@@ -14,6 +14,7 @@ import pandas as pd
 
 from qlocaladam.experiments.grid import AXES_OF_TRAINING, GRID, place, request, short_name, typed
 from qlocaladam.federated.record import AGAIN, differences, last_third, read
+from qlocaladam.files import table_rows
 
 
 def read_runs(folders: Iterable[Path | str], asked: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -73,7 +74,7 @@ NUMBERS = {
 
 def _read_kept(path: Path, places: Sequence[Mapping[str, str]]) -> pd.DataFrame:
     """Runs of a reference: a row each, which its history must bear out to the letter."""
-    rows = {row["run"]: row for row in pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")}
+    rows = {row["run"]: row for row in table_rows(pd.read_csv(path, dtype=str, keep_default_na=False))}
     header, histories = _kept_histories(path.with_name("histories.csv.gz"))
     runs = []
     for where in places:
@@ -118,7 +119,7 @@ def collapsed(runs: pd.DataFrame) -> pd.Series:
 
 def read_histories(runs: pd.DataFrame) -> pd.DataFrame:
     """Every round of every run: the grid's columns, then those of history.csv, whose clients are the participants."""
-    return pd.concat([_read_history(run) for run in runs.to_dict("records")], ignore_index=True)
+    return pd.concat([_read_history(run) for run in table_rows(runs)], ignore_index=True)
 
 
 def _read_history(run: dict[str, Any]) -> pd.DataFrame:

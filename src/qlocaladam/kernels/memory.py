@@ -104,7 +104,7 @@ def _check(tensor: Tensor, dtype: torch.dtype, numel: int) -> None:
 class Kept:
     """The tables of a group, for as long as its tensors stay where they are: half of a small model's step is saved.
 
-    What is watched is compared list by list: a loop with a condition for each tensor would cost more than it saves.
+    Lists of them are compared: a loop with a condition for each tensor would cost more than it saves.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class Kept:
         entries = [(state, name) for state in self.states for name, value in state.items() if isinstance(value, Tensor)]
         self.owners, self.names = [state for state, _ in entries], [name for _, name in entries]
         self.tensors = [state[name] for state, name in entries]
-        self.watched = [*self.params, *self.tensors]
-        self.places, self.sizes = list(map(Tensor.data_ptr, self.watched)), list(map(Tensor.numel, self.watched))
+        self.compared = [*self.params, *self.tensors]
+        self.places, self.sizes = list(map(Tensor.data_ptr, self.compared)), list(map(Tensor.numel, self.compared))
         self.grad_types, self.grad_sizes = [one.grad.dtype for one in work], self.sizes[: len(work)]
         self.own = np.array(self.places[: len(work)])
         self.reach = np.array([max(one.param.nbytes, one.grad.nbytes) for one in work])
@@ -160,8 +160,8 @@ class Kept:
         if not all(map(is_, map(dict.get, self.owners, self.names), self.tensors)):
             return False
         if (
-            list(map(Tensor.data_ptr, self.watched)) != self.places
-            or list(map(Tensor.numel, self.watched)) != self.sizes
+            list(map(Tensor.data_ptr, self.compared)) != self.places
+            or list(map(Tensor.numel, self.compared)) != self.sizes
         ):
             return False
         pointers = list(map(Tensor.data_ptr, grads))

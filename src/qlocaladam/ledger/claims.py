@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import scipy  # its parts are loaded when they are used: every snakemake reads this file
 
 from qlocaladam.experiments.grid import as_list
-from qlocaladam.experiments.runs import collapse_bound
+from qlocaladam.experiments.runs import METRICS, collapse_bound
 from qlocaladam.ledger.form import WAYS
 from qlocaladam.ledger.intervals import TESTS, Entry, Interval, bounds, corners, of_entry, plain
 
@@ -69,6 +69,23 @@ class Evidence:
     def value(self, name: str) -> Any:
         return self.numbers.get(name, {}).get("value")
 
+    def number_of(self, of: Mapping[str, Any]) -> Any:
+        return next(number["value"] for number in self.numbers.values() if number["of"] == of)
+
+    def of_run(self, name: str) -> bool:
+        """Whether a number is the accuracy of a run, or its distance from that of another."""
+        of = self.numbers[name]["of"] if name in self.numbers else {}
+        return "seed" in of and of["quantity"] in METRICS
+
+    @cached_property
+    def by_seed(self) -> dict[Run, dict[int, Any]]:
+        """What runs that differ in nothing but their seed came to."""
+        found: dict[Run, dict[int, Any]] = {}
+        for number in self.numbers.values():
+            if "seed" in number["of"]:
+                found.setdefault(_run(number["of"]), {})[number["of"]["seed"]] = number["value"]
+        return found
+
     def measured_on(self, *names: str) -> str:
         found = (self.numbers.get(name, {}).get("measured_on", "") for name in names)
         return ", ".join(dict.fromkeys(filter(None, found)))
@@ -82,35 +99,45 @@ class Evidence:
         return ", ".join(f"{', '.join(entry['printed'] for entry in group)} ({place})" for place, group in places)
 
     def sample(self, name: str) -> Sample:
-        """All seeds of a run that is named with the default seed."""
+        """All seeds of the run that a number is of."""
         from qlocaladam.ledger.verdicts import Sample
 
-        match = RUN.fullmatch(name)
-        assert match is not None
-        dataset, alpha = match[2], match[3]
-        chance = self.value(f"setting/{dataset}/chance")
-        seeds = {int(self.value("setting/seed")): name}
-        seeded = re.compile(rf"{re.escape(name)}/seed=(\d+)")  # to the end: what follows is another setting
-        seeds |= {int(found[1]): other for other in self.numbers if (found := seeded.fullmatch(other))}
-        finals = [self.value(f"final/{other.partition('/')[2]}") for other in seeds.values()]
-        lost = any(final is None or final < collapse_bound(chance) for final in finals)
-        values = {seed: self.value(other) for seed, other in seeds.items() if self.value(other) is not None}
-        return Sample(values, f"{dataset}/{alpha}", lost, frozenset(seeds.keys() - values.keys()))
+        of = self.numbers[name]["of"]
+        found, finals = self.by_seed[_run(of)], self.by_seed.get(_run({**of, "quantity": "final", "over": None}), {})
+        bound = collapse_bound(self.value(f"setting/{of['dataset']}/chance"))
+        lost = any((final := finals.get(seed)) is None or final < bound for seed in found)
+        values = {seed: value for seed, value in found.items() if value is not None}
+        return Sample(values, _setting(of), lost, frozenset(found.keys() - values.keys()))
 
     def residuals(self, metric: str) -> Residuals:
         """How far a metric scatters, by setting."""
         from qlocaladam.ledger.verdicts import Residual
 
-        found = {}
-        for other, number in self.numbers.items():
-            match = re.fullmatch(rf"residual/{metric}/([^/]+/[^/]+)/variance", other)
-            if match and number["value"]:
-                found[match[1]] = Residual(number["value"], self.value(other.replace("/variance", "/freedom")))
-        return found
+        found: dict[str, dict[str, float]] = {}
+        for number in self.numbers.values():
+            of = number["of"]
+            if of.get("kind") == "residual" and of["metric"] == metric:
+                found.setdefault(_setting(of), {})[of["quantity"]] = number["value"]
+        return {setting: Residual(**parts) for setting, parts in found.items() if parts["variance"]}
+
+
+Run = frozenset[tuple[str, Any]]
+
+
+def _run(of: Mapping[str, Any]) -> Run:
+    """What a number is of but for the seed."""
+    return frozenset((name, value) for name, value in of.items() if name != "seed" and value is not None)
+
+
+def _setting(of: Mapping[str, Any]) -> str:
+    return f"{of['dataset']}/{of['alpha']}"
 
 
 def judge(published: Sequence[Entry], numbers: Numbers, scale: str) -> pd.DataFrame:
     """A row for each entry. `numbers` is numbers.json; the difference is what was found here less what is printed."""
+    for name, number in numbers.items():
+        if "of" not in number:
+            raise ValueError(f"numbers.json: {name} lacks 'of', what it is of; `snakemake numbers` makes it again")
     evidence = Evidence({entry["id"]: entry for entry in published}, numbers, scale)
     rows = [{**entry, **vars(_judged(evidence, entry))} for entry in published]
     return pd.DataFrame(rows, columns=COLUMNS, dtype=object)  # counts stay whole beside what is not
@@ -203,22 +230,21 @@ def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float)
         return CONTRADICTS, f"{entry['recipe']}, which gives {plain(value)}, not {entry['printed']}"
     if entry["kind"] == "trained" and _within_seeds(evidence, entry["rebuilt"], printed):
         return SPREAD, found
-    if entry["rebuilt"].startswith("setting/") and elsewhere:
+    if evidence.numbers[entry["rebuilt"]]["of"].get("kind") == "setting" and elsewhere:
         return NOT_COMPARABLE, f"{found}: a setting of the scale {evidence.scale}"
     return DIFFERS, _said(entry, found)
 
 
 def _within_seeds(evidence: Evidence, name: str, printed: Interval) -> bool:
     """Whether a printed number lies where it would come out with other seeds, with a confidence of 95 %."""
-    run, mean = RUN.fullmatch(name), re.fullmatch(r"seeds/([^/]+/[^/]+)/[^/]+/mean", name)
-    if not (run or mean):
+    of, run = evidence.numbers[name]["of"], evidence.of_run(name)
+    if not run and (of.get("kind"), of["quantity"]) != ("significance", "mean"):
         return False
-    metric = run[1].partition("_over_")[0] if run else "best"
-    residual = evidence.residuals(metric).get(f"{run[2]}/{run[3]}" if run else mean[1] if mean else "")
+    residual = evidence.residuals(of["quantity"] if run else "best").get(_setting(of))
     if residual is None:
         return False
     # Two runs differ by chance; two differences of two runs by twice as much; two means over seeds by less.
-    runs = 4 if run and "_over_" in run[1] else 2 if run else 2 / evidence.value(name.replace("/mean", "/n"))
+    runs = (4 if "over" in of else 2) if run else 2 / evidence.number_of({**of, "quantity": "n"})
     half = scipy.special.stdtrit(residual.freedom, 0.975) * math.sqrt(runs * residual.variance)
     value = evidence.value(name)
     return bool(value - half <= printed.high and printed.low <= value + half)
@@ -236,12 +262,6 @@ def _behind(evidence: Evidence, entry: Entry) -> str:
     return f"; the claim behind it, {entry['claim']}: {finding.verdict}"
 
 
-RUN = re.compile(
-    r"((?:best|final|last_third|mean)(?:_over_[^/]+)?)/([^/]+)/([^/]+)/([^/=]+(?:/(?:block_size|lr)=[^/]+)*)"
-)
-"""A number of a run with the default seed: metric, data set, alpha, and arm with what is not at the defaults."""
-
-
 def _test(evidence: Evidence, entry: Entry) -> Finding:
     """Whether a claim is true of what was computed here: of runs over all of their seeds, of the rest as it is."""
     how, of, options = _parts(entry["test"])
@@ -249,15 +269,14 @@ def _test(evidence: Evidence, entry: Entry) -> Finding:
     missing = [name for name, value in zip(of, values, strict=True) if value is None]
     if missing:
         return Finding(NOT_RUN, f"{', '.join(missing[:3])} {'was' if len(missing) == 1 else 'were'} not made")
-    if RUN.fullmatch(of[0]):
+    if evidence.of_run(of[0]):
         from qlocaladam.ledger import verdicts  # needs scipy.stats, which every snakemake would have to wait for
 
-        runs = [name for name in of if RUN.fullmatch(name)]
+        runs, first = list(filter(evidence.of_run, of)), evidence.numbers[of[0]]["of"]
+        residuals = {} if "over" in first else evidence.residuals(first["quantity"])
         if how in ("collapsed", "not_collapsed"):
             options["chance"] = values[1]
-        outcome, words = verdicts.judge(
-            how, list(map(evidence.sample, runs)), evidence.residuals(of[0].partition("/")[0]), options
-        )
+        outcome, words = verdicts.judge(how, list(map(evidence.sample, runs)), residuals, options)
         shown = f"; {words}"
     else:
         outcome, shown = TESTS[how](*values, **options), ""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from qlocaladam.files import table_rows
 from qlocaladam.ledger.claims import BAD, COLUMNS, DIFFERS, FAILS, OPEN, VERDICTS
 from qlocaladam.ledger.form import KINDS
 from qlocaladam.results.latex import CHARACTER_POINTS, NONE, Column, Group, Table, bold, escape
@@ -36,16 +37,13 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
 def disagreements(frame: pd.DataFrame) -> pd.DataFrame:
     """What contradicts itself, differs or fails here. The same said in several places is one row."""
     bad = frame[frame["verdict"].isin(BAD)]
-    merged = bad.groupby(["verdict", "printed", "reason"], sort=False, as_index=False)
-    merged = merged.agg(
-        {
-            "where": lambda places: "; ".join(dict.fromkeys(places)),
-            "rebuilt": "first",
-            "measured_on": "first",
-            "id": "first",
-        }
-    )
+    same = bad.groupby(["verdict", "printed", "reason"], sort=False, as_index=False)
+    merged = same.agg({"where": _listed, **dict.fromkeys(("rebuilt", "measured_on", "id"), "first")})
     return merged.sort_values("verdict", key=lambda column: column.map(BAD.index), kind="stable")
+
+
+def _listed(places: pd.Series[str]) -> str:
+    return "; ".join(dict.fromkeys(places))
 
 
 MOST_PLACES = 4
@@ -66,7 +64,7 @@ def answer(frame: pd.DataFrame) -> dict[str, str]:
 def _share(frame: pd.DataFrame, verdicts: Sequence[str]) -> str:
     found = frame["verdict"].value_counts()
     parts = [f"{verdict} {found[verdict]:,}" for verdict in verdicts if verdict in found]
-    count = int(found.reindex(verdicts, fill_value=0).sum())
+    count = int(found.reindex(list(verdicts), fill_value=0).sum())
     return f"{count:,} of {len(frame):,} numbers and claims" + f": {', '.join(parts)}" * bool(parts)
 
 
@@ -81,7 +79,7 @@ def summary(frame: pd.DataFrame) -> str:
     lines = [overview(frame)]
     for verdict, rows in disagreements(frame).groupby("verdict", sort=False):
         lines += ["", f"{verdict}:"]
-        lines += [f"  {row['where']}: {_shown(row)}{row['reason']}" for row in rows.to_dict("records")]
+        lines += [f"  {row['where']}: {_shown(row)}{row['reason']}" for row in table_rows(rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -118,7 +116,7 @@ def counts_latex(frame: pd.DataFrame, scale: str) -> str:
 
 def disagreements_latex(frame: pd.DataFrame, scale: str) -> str:
     """A table of what does not agree, which goes on in further ones where a page does not take it."""
-    rows = disagreements(frame).to_dict("records")
+    rows = table_rows(disagreements(frame))
     pages: list[list[dict[str, Any]]] = [[]]
     for row in rows:
         if sum(map(_lines, pages[-1])) + _lines(row) > LINES - 2 * len(BAD):  # a line and a rule above each verdict

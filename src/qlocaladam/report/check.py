@@ -18,7 +18,7 @@ import pandas as pd
 
 from qlocaladam.analysis import (
     contrasts,
-    heterogeneity,
+    data_distribution,
     participation,
     precision,
     registered,
@@ -32,7 +32,7 @@ from qlocaladam.experiments.runs import read_runs
 from qlocaladam.federated import record
 from qlocaladam.federated.partition import Partition, load_partition, partition
 from qlocaladam.federated.settings import RunSettings
-from qlocaladam.files import table_text
+from qlocaladam.files import table_rows, table_text
 from qlocaladam.ledger import claims, form, presentation
 from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
@@ -94,7 +94,7 @@ def _data(layout: Layout) -> Iterator[Finding]:
 
 
 def _partitions(layout: Layout) -> Iterator[Finding]:
-    for place in layout.runs.drop_duplicates(["dataset", "alpha", "seed"]).to_dict("records"):
+    for place in table_rows(layout.runs.drop_duplicates(["dataset", "alpha", "seed"])):
         file = layout.partition_file(place)
         if not Path(file).exists():
             yield Finding("partition", file, UNKNOWN, "not here: runs are compared with the configuration only")
@@ -132,7 +132,7 @@ def _same(what: str, own: object, expected: object) -> tuple[str, str]:
 
 def _runs(layout: Layout) -> Iterator[Finding]:
     partitions: dict[str, Partition | None] = {}
-    for place in layout.runs.to_dict("records"):
+    for place in table_rows(layout.runs):
         folder, file = layout.run_folder(place), layout.partition_file(place)
         if grid.run_name(place) in layout.absent:
             yield Finding("run", folder, UNKNOWN, f"{layout.run_lacks(place)}; train is false, so it is left out")
@@ -290,7 +290,7 @@ def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
         ("client_memory.csv",): text(whole_clients),
         ("scaling.csv",): text(lambda: {"scaling.csv": scaling()}),
         ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(precision.files),
-        ("clients.csv", "heterogeneity.csv"): text(heterogeneity.files),
+        ("clients.csv", "data_distribution.csv"): text(data_distribution.files),
         ("sampling.json", "steps.csv"): text(lambda: participation.files(Path(EXACT, "clients.csv"))),
     }
 

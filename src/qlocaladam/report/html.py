@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from qlocaladam.experiments.configuration import registration
+from qlocaladam.files import table_rows
 from qlocaladam.ledger import presentation
 from qlocaladam.ledger.claims import BAD, FAILS, HOLDS, OPEN
 from qlocaladam.ledger.presentation import answer, counts
@@ -75,7 +76,7 @@ def table(frame: pd.DataFrame, label: str, short: bool = True) -> str:
     """A table whose cells are one line each, unless they are not `short`."""
     kinds = [NUMBER if numeric else "" for numeric in is_numeric(frame)]
     rows = [zip(kinds, row, strict=True) for row in frame.itertuples(index=False)]
-    head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, frame, strict=True))
+    head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, map(str, frame), strict=True))
     body = ["".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in row) for row in rows]
     lines = [f"<thead><tr>{head}</tr></thead>", "<tbody>", *(f"<tr>{row}</tr>" for row in body), "</tbody>"]
     return _boxed("\n".join(['<table class="short">' if short else "<table>", *lines, "</table>"]), label)
@@ -135,7 +136,7 @@ def _claims(claims: pd.DataFrame, folder: Path) -> Iterable[str]:
     yield f"<thead><tr>{''.join(heads)}</tr></thead>"
     yield from [
         "<tbody>",
-        *(_claim(claim, folder) for claim in claims.replace(NONE, "").to_dict("records")),
+        *(_claim(claim, folder) for claim in table_rows(claims.replace(NONE, ""))),
         "</tbody>",
     ]
 
@@ -151,9 +152,9 @@ def _choice(name: str, values: Iterable[str]) -> str:
 
 def _counts(table: pd.DataFrame) -> str:
     """Each count is a link to the claims that it counts; the last row and the last column are sums."""
-    heads = "".join(f'<th class="number">{escape(kind)}</th>' for kind in table)
+    heads = "".join(f'<th class="number">{escape(kind)}</th>' for kind in map(str, table))
     lines = [f"<thead><tr><th></th>{heads}</tr></thead>"]
-    for verdict, row in table.iterrows():
+    for verdict, row in zip(map(str, table.index), table_rows(table), strict=True):
         tone = "" if verdict == table.index[-1] else _tone(verdict)
         cells = "".join(_count(verdict, kind, count) for kind, count in row.items())
         lines.append(f'<tr><td class="verdict {tone}">{escape(verdict)}</td>{cells}</tr>')

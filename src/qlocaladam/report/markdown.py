@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from qlocaladam.files import table_rows
 from qlocaladam.ledger import presentation
 from qlocaladam.ledger.presentation import answer, counts, disagreements
 from qlocaladam.report.page import (
@@ -118,8 +119,8 @@ def _claims_part(claims: pd.DataFrame | None) -> Iterator[str]:
     yield table(counts(claims).rename_axis(columns=None).reset_index(names="").astype(str))
     bad = disagreements(claims).replace(NONE, "")
     for verdict, rows in bad.groupby("verdict", sort=False):
-        yield f"### {verdict.capitalize()}"
-        yield "\n".join(map(_claim, rows.to_dict("records")))
+        yield f"### {str(verdict).capitalize()}"
+        yield "\n".join(map(_claim, table_rows(rows)))
     if bad.empty:
         yield "Nothing contradicts itself, differs or fails here."
 
@@ -171,7 +172,7 @@ def _link(path: Path, folder: Path) -> str:
 
 
 def table(frame: pd.DataFrame) -> str:
-    rows: list[Sequence[str]] = [list(frame), *frame.itertuples(index=False)]
+    rows: list[Sequence[str]] = [list(map(str, frame)), *frame.itertuples(index=False)]
     lines = [f"| {' | '.join(map(plain, row))} |" for row in rows]
     rule = "|".join(" ---: " if numeric else " --- " for numeric in is_numeric(frame))
     return "\n".join([lines[0], f"|{rule}|", *lines[1:]])

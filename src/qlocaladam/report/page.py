@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from qlocaladam.files import table_rows
 from qlocaladam.results import kinds
 from qlocaladam.results.columns import Columns
 from qlocaladam.results.kinds import KINDS, SECTIONS
@@ -37,9 +38,9 @@ def readable(spec: Spec, path: Path) -> tuple[pd.DataFrame, str]:
     names = {**spec["labels"], "dataset": spec["stands_for"]} if KINDS[spec["kind"]].exact else spec["labels"]
     grid = {head: partial(_place, names, axis) for axis, head in AXES.items()}
     columns: Columns = {**grid, **kinds.as_table(spec).columns}
-    rows = _read(path).to_dict("records")
+    rows = table_rows(_read(path))
     table = pd.DataFrame([{head: cell(row) for head, cell in columns.items()} for row in rows], dtype=object)
-    table = table.loc[:, table.ne("").any()]
+    table = table[[head for head in table if table[head].ne("").any()]]
     same = [head for head in CIRCUMSTANCES if head in table and len(table) > 1 and table[head].nunique() == 1]
     shared = "; ".join(f"{head.lower()} {table[head].iloc[0]}" for head in same)
     return table.drop(columns=same), f"In every row: {shared}." if shared else ""

@@ -22,7 +22,7 @@ import scipy  # its parts are loaded when they are used: who only shows results 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER, GRID, run_name, short_name
 from qlocaladam.experiments.runs import collapsed, read_runs
-from qlocaladam.files import table_text, write_whole
+from qlocaladam.files import table_rows, table_text, write_whole
 
 SETTINGS = (
     *("data", "training_images", "test_images", "classes", "partition_sha256", "optimizer", "options"),
@@ -94,7 +94,7 @@ def describe(folders: Iterable[Path], asked: Mapping[str, Any] | None = None) ->
     runs = read_runs(folders, asked)
     if runs.empty:
         raise ValueError("runs: a reference needs training runs, got none")
-    names = [short_name(run) for run in runs.to_dict("records")]
+    names = [short_name(run) for run in table_rows(runs)]
     made = pd.DataFrame([_made(Path(path)) for path in runs["folder"]])
     return pd.concat([runs.assign(run=names), made], axis=1)
 
@@ -224,11 +224,11 @@ def _pooled(kinds: Iterable[pd.DataFrame]) -> tuple[float, int]:
 
 def verify(reference: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """One row for each run of the reference: the verdict on the same run below `folder`, and what it rests on."""
-    kept = reference.to_dict("records")
+    kept = table_rows(reference)
     places = [folder / run_name(run) for run in kept]
     trained = [place for place in places if (place / "summary.json").exists()]
     table = _parse(io.StringIO(table_text(describe(trained)))) if trained else reference[:0]
-    own = {run["run"]: run for run in table.to_dict("records")}
+    own = {run["run"]: run for run in table_rows(table)}
     rows = [_compared(own.get(run["run"]), run, spread) for run, spread in zip(kept, spreads(reference), strict=True)]
     return pd.concat([reference[["run", *GRID]], pd.DataFrame(rows, index=reference.index)], axis=1)
 
@@ -280,7 +280,7 @@ def summary(verdicts: pd.DataFrame, scale: str, others: int = 0) -> str:
     groups = {name: verdicts[verdicts["verdict"] == name] for name in MEANINGS}
     lines += [f"{len(rows):>5} {name}: {MEANINGS[name]}" for name, rows in groups.items() if len(rows)]
     for name in (OTHER, UNDECIDED, MISSING, DIFFERS):
-        if listed := [_line(row) for row in groups[name].to_dict("records")]:
+        if listed := [_line(row) for row in table_rows(groups[name])]:
             more = [f"and {len(listed) - SHOWN} more"] if len(listed) > SHOWN else []
             lines += [f"{name}:", *(f"  {line}" for line in [*listed[:SHOWN], *more])]
     if len(groups[EARLIER]) or len(groups[OTHER]):

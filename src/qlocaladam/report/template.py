@@ -17,6 +17,7 @@ from jinja2 import Environment, StrictUndefined
 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.experiments.configuration import registration
+from qlocaladam.files import table_rows
 from qlocaladam.ledger import presentation
 from qlocaladam.report.markdown import table as markdown_table
 from qlocaladam.report.reference import version
@@ -54,12 +55,12 @@ class Results:
                 rows = rows[rows[name] == (rows[name].max() if value == "last" else value)]
         if len(rows) > 1:
             raise ValueError(f"{self.folder}/tables/{table}.csv has {len(rows)} rows at {where}; needed is one")
-        return "".join(form.format_map(row) for row in rows.dropna(subset=_fields(form)).to_dict("records"))
+        return "".join(form.format_map(row) for row in table_rows(rows.dropna(subset=_fields(form))))
 
     def matrix(self, table: str, form: str, *arms: str) -> str:
         """A Markdown table with a row for each arm, all of them or these, and a column for each data set and alpha."""
         rows = self.rows(f"tables/{table}.csv").dropna(subset=_fields(form))
-        places = rows[[name for name in ("dataset", "alpha") if name in rows]].drop_duplicates().to_dict("records")
+        places = table_rows(rows[[name for name in ("dataset", "alpha") if name in rows]].drop_duplicates())
         cells = [
             {
                 "": self.labels["arm"][arm],
@@ -99,7 +100,7 @@ class Results:
         if rows.empty:
             return Question(asks)
         first, tested = rows.iloc[0], rows.dropna(subset="difference")
-        cells = {self._place({"dataset": row["dataset"]}): row for row in tested.to_dict("records")}
+        cells = {self._place({"dataset": row["dataset"]}): row for row in table_rows(tested)}
         form = "{difference:+.1f} [{tost_ci_low:+.1f}, {tost_ci_high:+.1f}]"
         found = {place: form.format_map(row) for place, row in cells.items()}
         return Question(asks, first["answer"], first["status"], found, int(rows["n"].min()), int(first["seeds_wanted"]))

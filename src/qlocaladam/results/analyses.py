@@ -22,7 +22,7 @@ def run_options(layout: Layout, dataset: str, *left_out: str) -> dict[str, Any]:
 
 def run_request(layout: Layout, dataset: str, **settings: Any) -> dict[str, Any]:
     asked = grid.asked(layout.config, [dataset], []) | {"arms": {"fp32": {"arm": "fp32", "options": {}}}}
-    place = layout.watched_place(dataset)
+    place = layout.default_place(dataset)
     request = layout.with_data(grid.request(asked, place), place)
     return {**request, "settings": {**request["settings"], "optimizer": {}, **settings}}
 
@@ -37,7 +37,7 @@ def arm_request(layout: Layout, analysis: str, dataset: str, *known: str) -> dic
     """Of the data, their hash and `known`, as far as these are known before they are made."""
     facts = {name: fact for name, fact in layout.data_facts(dataset).items() if name in ("sha256", *known)}
     data = {"name": layout.data_of(dataset), **facts}
-    return {"arithmetic": ARITHMETIC_SINCE, "arms": layout.watched_arms(analysis), "dataset": data}
+    return {"arithmetic": ARITHMETIC_SINCE, "arms": layout.analysed_arms(analysis), "dataset": data}
 
 
 def own_size(layout: Layout, analysis: str, **usual: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from qlocaladam.data.dataset import WINDOW
 from qlocaladam.experiments.runs import METRICS
+from qlocaladam.files import table_rows
 from qlocaladam.results.cells import measured_here
 from qlocaladam.results.labels import alpha_latex, latex
 from qlocaladam.results.latex import NONE, escape, listed
@@ -20,7 +21,6 @@ MISSING_NOTE = "$^{m}$~missing: runs that the configuration asks for are not the
 
 def trained_caption(spec: Spec, runs: pd.DataFrame, shown: Collection[str], varied: str) -> str:
     sentences = [
-        opening(spec),
         f"{at_scale(spec)}: {listed(_data(spec, runs))}.",
         f"{', '.join(_setup(spec, runs, varied))}.",
         "Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test set, too.",
@@ -41,7 +41,8 @@ def opening(spec: Spec) -> str:
 
 
 def at_scale(spec: Spec) -> str:
-    return rf"Scale \emph{{{escape(spec['scale'])}}}"
+    """What the caption of something trained begins with."""
+    return rf"{opening(spec)} Scale \emph{{{escape(spec['scale'])}}}"
 
 
 def _data(spec: Spec, runs: pd.DataFrame) -> list[str]:
@@ -51,7 +52,7 @@ def _data(spec: Spec, runs: pd.DataFrame) -> list[str]:
         label, original = latex(spec, "dataset", dataset), spec["stands_for"].get(dataset)
         sizes = unique(
             f"{run['training_images']:,} training and {run['test_images']:,} test {_samples(run)}"
-            for run in own.to_dict("records")
+            for run in table_rows(own)
         )
         place = f", in the place of {escape(original)}" if original and escape(original) != label else ""
         words.append(f"{label} ({' or '.join(sizes)}{place})")
@@ -64,7 +65,7 @@ def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
     def said(form: Callable[[Row], str]) -> str:
         each = {
             dataset: " or ".join(unique(form(run) for run in rows))
-            for dataset, rows in grouped(runs.to_dict("records"), "dataset")
+            for dataset, rows in grouped(table_rows(runs), "dataset")
         }
         if len(set(each.values())) == 1:
             return next(iter(each.values()))

@@ -24,7 +24,7 @@ def axis(axes: Axes, intervals: pd.DataFrame, margin: float) -> None:
     """From 0 to both sides, with the margin as a band. `intervals` has a difference and its two ends a row: all of them
     fit, but for those of arms so far off that they would press the others together."""
     near = intervals[intervals["difference"].abs() <= FAR * margin]
-    widest = np.nan_to_num([-near.min(axis=None), near.max(axis=None)])
+    widest = np.nan_to_num([-near.min().min(), near.max().max()])
     low, high = np.clip(1.1 * widest, 1.5 * margin, FAR * margin)
     axes.axvspan(-margin, margin, color=BAND, linewidth=0, zorder=0)
     axes.set_xlim(-low, high)

@@ -88,8 +88,8 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Kind:
-    section: str = ""
-    """Of the report; without one it is that of the experiments that are shown."""
+    section: str
+    """Of the report, where config.yaml does not say another."""
     table: AsTable | None = None
     figure: AsFigure | None = None
     exact: bool = False

@@ -18,6 +18,7 @@ from qlocaladam.experiments.grid import GRID, Config, as_list
 from qlocaladam.federated.partition import IID
 from qlocaladam.federated.progress import PlannedRun
 from qlocaladam.federated.record import FILES, differences, read_json
+from qlocaladam.files import table_rows
 from qlocaladam.project import project_file
 from qlocaladam.results import kinds
 from qlocaladam.results.kind import Shown
@@ -31,7 +32,7 @@ EXACT_FILES = {
     "client_memory": ("client_memory.csv",),
     "scaling": ("scaling.csv",),
     "precision": ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"),
-    "heterogeneity": ("clients.csv", "heterogeneity.csv"),
+    "data_distribution": ("clients.csv", "data_distribution.csv"),
     "participation": ("sampling.json", "steps.csv"),
 }
 """By analysis."""
@@ -67,7 +68,7 @@ class Layout:
         their own, so that no file changes that is there without them."""
         self.grid = grid.expand(config)
         self.runs = grid.unique(self.grid)
-        places = [] if config["train"] and not self.kept else self.runs.to_dict("records")
+        places = [] if config["train"] and not self.kept else table_rows(self.runs)
         known = set(kept_names(self.kept)) if self.kept else set()
         self.absent = {
             grid.run_name(place)
@@ -79,7 +80,7 @@ class Layout:
         self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
         self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
         self.tested, self.compared, self.asking = (
-            self._tables_of(kind) for kind in ("multiseed", "contrasts", "registered")
+            self._tables_of(kind) for kind in ("significance", "contrasts", "registered")
         )
 
     @classmethod
@@ -115,7 +116,7 @@ class Layout:
         folder = f"{self.results}/partitions/{self.data_of(place['dataset'])}/images~{images}"
         return f"{folder}/clients~{place['clients']}/alpha~{place['alpha']}/seed~{place['seed']}.npz"
 
-    def watched_place(self, dataset: str) -> dict[str, str]:
+    def default_place(self, dataset: str) -> dict[str, str]:
         """Of the clients whose steps are looked at: that of an FP32 run at the defaults."""
         names = {"dataset": dataset, "arm": "fp32", **grid.usual(self.config, dataset)}
         return {name: grid.word(name, names[name]) for name in GRID}
@@ -139,18 +140,18 @@ class Layout:
         return f"{self.results}/runs/{grid.run_name(place)}"
 
     def folders(self, rows: pd.DataFrame) -> list[str]:
-        return [self.kept] if self.kept else [self.run_folder(row) for row in rows.to_dict("records")]
+        return [self.kept] if self.kept else [self.run_folder(row) for row in table_rows(rows)]
 
     def available(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those of the runs that are there or will be trained."""
-        return rows[[grid.run_name(row) not in self.absent for row in rows.to_dict("records")]] if self.absent else rows
+        return rows[[grid.run_name(row) not in self.absent for row in table_rows(rows)]] if self.absent else rows
 
     def selected(self, entry: Config) -> pd.DataFrame:
         return grid.selected(self.grid, entry)
 
     def asked(self, rows: pd.DataFrame) -> dict[str, Any]:
         if self.kept:  # whatever made them: the places alone say which
-            return {"places": self.available(rows).to_dict("records")}
+            return {"places": table_rows(self.available(rows))}
         return grid.asked(self.config, rows["dataset"].unique(), rows["arm"].unique())
 
     def run_request(self, place: Row) -> dict[str, Any]:
@@ -211,7 +212,7 @@ class Layout:
         """How it trains."""
         return ANALYSES[analysis].options(self, dataset)
 
-    def watched_arms(self, analysis: str) -> dict[str, Any]:
+    def analysed_arms(self, analysis: str) -> dict[str, Any]:
         size, shown = self.config["defaults"]["block_size"], self.shown(analysis, "arm")
         return {
             name: {
@@ -266,7 +267,7 @@ class Layout:
 
     def _asked(self, rows: pd.DataFrame) -> dict[str, Any]:
         """What is asked of the runs, and where some are absent, which there would be."""
-        gaps = {"places": rows.to_dict("records")} if len(self.available(rows)) < len(rows) else {}
+        gaps = {"places": table_rows(rows)} if len(self.available(rows)) < len(rows) else {}
         return {"asked": self.asked(rows), **gaps} if len(rows) else {}
 
     def page_spec(self, table: str) -> dict[str, Any]:

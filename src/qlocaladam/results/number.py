@@ -1,9 +1,9 @@
-"""A number that a text quotes: its name, which is like a path, its value, the words it is written as, and its file."""
+"""A number that a text quotes: what it is of, its name, its value, the words it is written as, and its file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,7 @@ Label = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Number:
-    """A number, how it is written, and the file it came from, or those, with a comma between them."""
+    """A number, how it is written, the file it came from, or those, with a comma between them, and what it is of."""
 
     name: str
     value: float | int | str | None
@@ -26,15 +26,21 @@ class Number:
     file: str
     measured_on: str = ""
     """The data that were trained on, which need not be those of the name; nothing where nothing was trained."""
+    of: Mapping[str, Any] = field(default_factory=dict)
+    """What it is a number of: kind, data set, arm and the like, and which quantity of that."""
 
 
-def number(name: str, value: Any, form: Form, *files: object, on: str = "") -> Number:
-    """A number in the given form; a dash for what is not defined."""
+def number(of: Row, value: Any, form: Form, *files: object, on: str = "", name: str = "") -> Number:
+    """A number in the given form; a dash for what is not defined. Its name is like a path of what it is a number of."""
     value = None if pd.isna(value) else value
     text = NONE if value is None else form(value) if callable(form) else format(value, form)
-    return Number(name, value, text, ", ".join(map(str, files)), on)
+    return Number(name or "/".join(map(str, of.values())), value, text, ", ".join(map(str, files)), on, of)
 
 
-def numbers_of(prefix: str, row: Row, forms: Mapping[str, Form], file: object, on: str = "") -> Iterator[Number]:
-    for column, form in forms.items():
-        yield number(f"{prefix}/{column}", row[column], form, file, on=on)
+def numbers_of(of: Row, row: Row, forms: Mapping[str, Form], file: object, on: str = "") -> Iterator[Number]:
+    for quantity, form in forms.items():
+        yield number({**of, "quantity": quantity}, row[quantity], form, file, on=on)
+
+
+def chosen(row: Row, *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in names}

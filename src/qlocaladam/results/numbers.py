@@ -19,17 +19,18 @@ from typing import Any
 
 import pandas as pd
 
-from qlocaladam.analysis.contrasts import residual
-from qlocaladam.experiments.grid import AS_IN_THE_PAPER
+from qlocaladam.analysis.contrasts import SETTING, residual
+from qlocaladam.experiments.grid import AS_IN_THE_PAPER, GRID
 from qlocaladam.experiments.runs import METRICS, collapsed, read_histories
+from qlocaladam.files import table_rows
 from qlocaladam.results.kinds import KINDS
 from qlocaladam.results.latex import escape
-from qlocaladam.results.number import Form, Label, Number, Row, number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, Row, chosen, number, numbers_of
 
 BASELINE = "fp32"
 METHOD = "q-localadam"
 ANALYSES = (
-    *("memory", "client_memory", "scaling", "heterogeneity", "clients", "sampling", "steps"),
+    *("memory", "client_memory", "scaling", "data_distribution", "clients", "sampling", "steps"),
     *("precision_summary", "precision_by_decade"),
 )
 """Those that must be there. What kinds of tables and figures quote may be, as `contrasts.TABLE`, `variance.DATASET`."""
@@ -64,7 +65,7 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         *_of_memory(files["memory"]),
         *_of_client_memory(files["client_memory"]),
         *_of_scaling(files["scaling"]),
-        *_of_partitions(files["heterogeneity"], files["clients"]),
+        *_of_partitions(files["data_distribution"], files["clients"]),
         *_of_participation(files["sampling"], files["steps"]),
         *_of_precision(files["precision_summary"], files["precision_by_decade"]),
     ]
@@ -72,7 +73,7 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         kind, dot, which = name.partition(".")
         if dot and (quoted := KINDS[kind].numbers):
             numbers += quoted(which, path, label)
-    return _once([*numbers, *_of_gains(numbers)])
+    return _once([*numbers, *_of_gains(spec["defaults"], numbers)])
 
 
 def _data_label(spec: Mapping[str, Any], dataset: str) -> str:
@@ -118,11 +119,20 @@ def _latex(text: str) -> str:
     return f"{less}{sign}{digits.replace(',', '{,}')}{power}"
 
 
-def _run_name(defaults: Row, run: Row) -> str:
-    parts = [run["dataset"], run["alpha"], run["arm"]]
-    parts += [f"{name}={run[name]}" for name in ("block_size", "lr", "seed") if run[name] != defaults[name]]
-    parts += [f"{name}={run[name]}" for name, usual in AS_IN_THE_PAPER.items() if str(run[name]) != usual]
-    return "/".join(parts)
+def run_number(
+    defaults: Row, run: Row, quantity: str, value: Any, form: Form, *files: str, on: str, over: str = ""
+) -> Number:
+    """A number of a run, or of the difference to another one."""
+    of = {"quantity": quantity, **({"over": over} if over else {}), **chosen(run, *GRID)}
+    parts = [f"{quantity}_over_{over}" if over else quantity, *(run[name] for name in ("dataset", "alpha", "arm"))]
+    parts += [f"{name}={run[name]}" for name in _unusual(defaults, run)]
+    return number(of, value, form, *files, on=on, name="/".join(parts))
+
+
+def _unusual(defaults: Row, run: Row) -> list[str]:
+    """The axes on which a run is not at the defaults, or not where the paper is."""
+    others = [name for name in ("block_size", "lr", "seed") if run[name] != defaults[name]]
+    return others + [name for name, usual in AS_IN_THE_PAPER.items() if str(run[name]) != usual]
 
 
 def _summary(run: Row) -> str:
@@ -131,18 +141,17 @@ def _summary(run: Row) -> str:
 
 def _of_runs(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     """What each run reached, what its optimizer held, and how far it is from other arms and from the defaults."""
-    rows = runs.to_dict("records")
+    rows = table_rows(runs)
     for run in rows:
-        name, file, on = _run_name(defaults, run), _summary(run), label(run["dataset"])
+        make, file = partial(run_number, defaults, run, on=label(run["dataset"])), _summary(run)
         for metric, form in (*((metric, ".2f") for metric in METRICS), ("best_round", "d")):
-            yield number(f"{metric}/{name}", run[metric], form, file, on=on)
-        yield number(f"final_over_best/{name}", run["final"] - run["best"], "+z.2f", file, on=on)
+            yield make(metric, run[metric], form, file)
+        yield make("final_over_best", run["final"] - run["best"], "+z.2f", file)
         for layout in ("held", "published"):
-            yield number(f"{layout}_mb/{name}", run[f"{layout}_bytes"] / 1e6, ".2f", file, on=on)
+            yield make(f"{layout}_mb", run[f"{layout}_bytes"] / 1e6, ".2f", file)
         for kind, other in _compared(defaults, rows, run).items():
             for metric in ("best", "final"):
-                gap = run[metric] - other[metric]
-                yield number(f"{metric}_over_{kind}/{name}", gap, "+z.2f", file, _summary(other), on=on)
+                yield make(metric, run[metric] - other[metric], "+z.2f", file, _summary(other), over=kind)
 
 
 def _compared(defaults: Row, rows: list[dict[str, Any]], run: Row) -> dict[str, Row]:
@@ -179,29 +188,30 @@ def _of_residuals(runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     usual = runs[(runs[list(AS_IN_THE_PAPER)].astype(str) == pd.Series(AS_IN_THE_PAPER)).all(axis=1)]
     usual = usual.assign(arm=usual[["arm", "block_size", "lr"]].astype(str).agg("/".join, axis=1))
     usual = usual.assign(lost=collapsed(usual) | usual["diverged"])
-    for (dataset, alpha), own in usual.groupby(["dataset", "alpha"], sort=False):
+    for (dataset, alpha), own in usual.groupby(SETTING, sort=False):
         for metric in METRICS:
             variance, freedom = residual(own, metric)
-            name, file = f"residual/{metric}/{dataset}/{alpha}", os.path.commonpath(own["folder"].tolist())
-            for part, value in (("variance", variance), ("freedom", freedom)):
-                yield number(f"{name}/{part}", value, ".3g", file, on=label(dataset))
+            of = {"kind": "residual", "metric": metric, "dataset": dataset, "alpha": alpha}
+            found, file = {"variance": variance, "freedom": freedom}, os.path.commonpath(own["folder"].tolist())
+            yield from numbers_of(of, found, dict.fromkeys(found, ".3g"), file, label(str(dataset)))
 
 
 def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
     """From which round on a run is above FP32 until the end: none where it is not above at the end."""
-    rows = runs.to_dict("records")
+    rows = table_rows(runs)
     for run in rows:
         other = _counterpart(defaults, rows, run, BASELINE)
         if other is not None and run["arm"] != BASELINE:
             pair = [read_histories(pd.DataFrame([r])).set_index("round")["accuracy"] for r in (run, other)]
             files = (f"{r['folder']}/history.csv" for r in (run, other))
-            name = f"above_fp32_from/{_run_name(defaults, run)}"
-            yield number(name, _lead(*pair), "d", *files, on=label(run["dataset"]))
+            lead, on = _lead(*pair), label(run["dataset"])
+            yield run_number(defaults, run, "above_fp32_from", lead, "d", *files, on=on)
 
 
 def _lead(own: pd.Series, other: pd.Series) -> int | None:
     """A run that diverged has no rounds after that: it is not above, and nothing is above it."""
-    above = pd.concat([own, other], axis=1, keys=["own", "other"]).eval("own > other")
+    both = pd.concat([own, other], axis=1, keys=["own", "other"])
+    above = both["own"] > both["other"]
     behind = above.index[~above]
     if len(behind) == 0:
         return int(above.index[0])
@@ -213,40 +223,41 @@ def _of_spreads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Num
     for axis, fixed in (("block_size", "lr"), ("lr", "block_size")):
         usual = runs[(runs["seed"] == defaults["seed"]) & (runs[fixed] == defaults[fixed])]
         usual = usual[(usual[list(AS_IN_THE_PAPER)].astype(str) == pd.Series(AS_IN_THE_PAPER)).all(axis=1)]
-        for cell, line in usual.groupby(["dataset", "alpha", "arm"], sort=False):
+        for _, line in usual.groupby(["dataset", "alpha", "arm"], sort=False):
             for metric in ("best", "final") if len(line) > 1 else ():
-                low, *_, high = line.sort_values(metric, kind="stable").to_dict("records")
+                low, *_, high = table_rows(line.sort_values(metric, kind="stable"))
                 spread, files = high[metric] - low[metric], (_summary(low), _summary(high))
-                name = f"{metric}_spread/{axis}/{'/'.join(cell)}"
-                yield number(name, spread, ".2f", *files, on=label(low["dataset"]))
+                of = {"quantity": f"{metric}_spread", "axis": axis, **chosen(low, "dataset", "alpha", "arm")}
+                yield number(of, spread, ".2f", *files, on=label(low["dataset"]))
 
 
-def _of_gains(numbers: Iterable[Number]) -> Iterator[Number]:
+def _of_gains(defaults: Row, numbers: Iterable[Number]) -> Iterator[Number]:
     """The least and the greatest of an arm's differences from FP32 over alphas, all else at the defaults."""
-    gains: dict[str, list[Number]] = {}
+    gains: dict[tuple[str, str], list[Number]] = {}
     for one in numbers:
-        kind, *place = one.name.split("/")
-        if kind == "best_over_fp32" and len(place) == 3:  # what is not at the defaults has a longer name
-            gains.setdefault(f"{place[0]}/{place[2]}", []).append(one)
-    for name, line in gains.items():
+        if (one.of["quantity"], one.of.get("over")) == ("best", BASELINE) and not _unusual(defaults, one.of):
+            gains.setdefault((one.of["dataset"], one.of["arm"]), []).append(one)
+    for (dataset, arm), line in gains.items():
         for which, choose in (("min", min), ("max", max)) if len(line) > 1 else ():
-            chosen = choose(line, key=attrgetter("value"))
-            yield replace(chosen, name=f"best_over_fp32_{which}/{name}")
+            of = {"quantity": f"best_over_fp32_{which}", "dataset": dataset, "arm": arm}
+            yield replace(choose(line, key=attrgetter("value")), name="/".join(of.values()), of=of)
 
 
 def _of_settings(spec: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:
-    yield Number("scale", spec["scale"], spec["scale"], "config.yaml")
-    for name in ("alpha", "block_size", "lr", "seed"):
-        yield number(f"setting/{name}", spec["defaults"][name], str, "config.yaml")
-    yield number("runs/all", len(runs), "d", "config.yaml")
-    for what, which in (("diverged", runs["diverged"]), ("collapsed", collapsed(runs))):
-        yield number(f"runs/{what}", int(which.sum()), "d", os.path.commonpath(runs["folder"].tolist()))
+    yield number({"quantity": "scale"}, spec["scale"], "s", "config.yaml")
+    forms: dict[str, Form] = dict.fromkeys(("alpha", "block_size", "lr", "seed"), str)
+    yield from numbers_of({"kind": "setting"}, spec["defaults"], forms, "config.yaml")
+    yield from numbers_of({"kind": "runs"}, {"all": len(runs)}, {"all": "d"}, "config.yaml")
+    counts = {"diverged": int(runs["diverged"].sum()), "collapsed": int(collapsed(runs).sum())}
+    folder = os.path.commonpath(runs["folder"].tolist())
+    yield from numbers_of({"kind": "runs"}, counts, dict.fromkeys(counts, "d"), folder)
     forms = dict.fromkeys(("rounds", "clients", "clients_per_round", "epochs", "batch_size", "width"), "d")
     forms |= {"image_size": "d", "classes": "d", "training_images": ",d", "test_images": ",d", "chance": ".2f"}
     for dataset, group in runs.groupby("dataset", sort=False):
-        run = {**group.to_dict("records")[0], "chance": 100 / group["classes"].iloc[0]}
-        yield from numbers_of(f"setting/{dataset}", run, forms, f"{run['folder']}/settings.json", label(dataset))
-        yield from numbers_of(f"setting/{dataset}", run, {"parameters": ",d"}, _summary(run), label(dataset))
+        run = {**table_rows(group)[0], "chance": 100 / group["classes"].iloc[0]}
+        of, on = {"kind": "setting", "dataset": dataset}, label(str(dataset))
+        yield from numbers_of(of, run, forms, f"{run['folder']}/settings.json", on)
+        yield from numbers_of(of, run, {"parameters": ",d"}, _summary(run), on)
 
 
 def _of_memory(path: Path) -> Iterator[Number]:
@@ -256,8 +267,9 @@ def _of_memory(path: Path) -> Iterator[Number]:
     forms |= {f"{layout}_bytes_per_parameter": ".2f" for layout in ("held", "published")}
     forms |= {f"{layout}_over_{METHOD}": ".2f" for layout in ("held", "published")}
     forms |= {"client_fp32_ratio": ".0f", "metadata_percent": ".1f", "metadata_of_codes_percent": ".2f"}
-    for row in _with_ratios(pd.read_csv(path)).to_dict("records"):
-        yield from numbers_of(f"memory/{row['dataset']}/{row['arm']}/{row['block_size']}", row, forms, path)
+    for row in table_rows(_with_ratios(pd.read_csv(path))):
+        of = {"kind": "memory", **chosen(row, "dataset", "arm", "block_size")}
+        yield from numbers_of(of, row, forms, path)
 
 
 def _with_ratios(table: pd.DataFrame) -> pd.DataFrame:
@@ -283,16 +295,17 @@ def _of_client_memory(path: Path) -> Iterator[Number]:
     """Of whole clients, in MB, by the size of their images; what an arm saves is a share of a client in FP32."""
     parts = ("activations", "weights", "gradients", "states", "total", "fp32_total")
     forms = {**dict.fromkeys((f"{part}_mb" for part in parts), ",.1f"), "saved_percent": ".1f"}
-    for row in pd.read_csv(path).to_dict("records"):
+    for row in table_rows(pd.read_csv(path)):
         row |= {f"{part}_mb": row[f"{part}_bytes"] / 1e6 for part in parts}
-        yield from numbers_of(f"client_memory/{row['dataset']}/{row['image_size']}/{row['arm']}", row, forms, path)
+        of = {"kind": "client_memory", **chosen(row, "dataset", "image_size", "arm")}
+        yield from numbers_of(of, row, forms, path)
 
 
 def _of_scaling(path: Path) -> Iterator[Number]:
     forms = {f"{name}_mib": ",.1f" for name in ("fp32", "held", "published")}
     forms |= {"held_ratio": ".2f", "published_ratio": ".2f"}
-    for row in pd.read_csv(path).to_dict("records"):
-        yield from numbers_of(f"scaling/{row['parameters']}", row, forms, path)
+    for row in table_rows(pd.read_csv(path)):
+        yield from numbers_of({"kind": "scaling", **chosen(row, "parameters")}, row, forms, path)
 
 
 def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
@@ -301,31 +314,36 @@ def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
     forms |= {"ratio": ".1f", "published_ratio": ".1f", "sample_std": truncated, "clients": "d"}
     forms |= {"samples": ",d", "dropped": ",d", "min_samples": ",d", "max_samples": ",d"}
     partitions = pd.read_csv(overview, dtype={"alpha": str})
-    for row in partitions.to_dict("records"):
-        yield from numbers_of(f"partition/{row['dataset']}/{row['alpha']}", row, forms, overview)
-    held = pd.read_csv(clients, dtype={"alpha": str, "dominant": "Int64", "dominant_name": str})
+    for row in table_rows(partitions):
+        yield from numbers_of({"kind": "partition", **chosen(row, *SETTING)}, row, forms, overview)
+    held = pd.read_csv(clients, dtype={"alpha": "str", "dominant": "Int64", "dominant_name": "str"})
     held = held.merge(partitions, on=["dataset", "alpha"], suffixes=("", "_mean"))
     held["ratio"] *= held["dominant_percent"] / held["dominant_percent_mean"]
     forms = {"samples": ",d", "classes": "d", "dominant": "d", "dominant_name": "s", "dominant_percent": ".1f"}
-    for row in held.to_dict("records"):
-        name = f"client/{row['dataset']}/{row['alpha']}/{row['client']}"
-        yield from numbers_of(name, row, {**forms, "ratio": ".1f"}, clients)
-    for (dataset, alpha), highest in held.groupby(["dataset", "alpha"], sort=False)["dominant_percent"].max().items():
-        yield number(f"partition/{dataset}/{alpha}/highest_dominant_percent", highest, ".1f", clients)
+    for row in table_rows(held):
+        of = {"kind": "client", **chosen(row, *SETTING, "client")}
+        yield from numbers_of(of, row, {**forms, "ratio": ".1f"}, clients)
+    for row in table_rows(held.groupby(SETTING, sort=False, as_index=False)[["dominant_percent"]].max()):
+        of = {"kind": "partition", **chosen(row, *SETTING), "quantity": "highest_dominant_percent"}
+        yield number(of, row["dominant_percent"], ".1f", clients)
 
 
 def _of_participation(sampling: Path, steps: Path) -> Iterator[Number]:
     forms: dict[str, Form] = {"mean": ".1f", "std": ".1f", "min": "d", "max": "d"}
-    yield from numbers_of("sampling", json.loads(sampling.read_text()), forms, sampling)
+    yield from numbers_of({"kind": "sampling"}, json.loads(sampling.read_text()), forms, sampling)
     forms = {"client": "d", "samples": ",d", "steps": "d", "approximate": whole, "ratio": ".1f"}
-    for row in pd.read_csv(steps, dtype={"alpha": str}).to_dict("records"):
-        yield from numbers_of(f"steps/{row['dataset']}/{row['alpha']}/{row['which']}", row, forms, steps)
+    for row in table_rows(pd.read_csv(steps, dtype={"alpha": str})):
+        yield from numbers_of({"kind": "steps", **chosen(row, *SETTING, "which")}, row, forms, steps)
 
 
 def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
     forms = {"mean_percent": ".2f", "median_percent": ".2f", "max_percent": ".2f", "zero_percent": ".1f"}
-    for row in pd.read_csv(summary).to_dict("records"):
-        yield from numbers_of(f"precision/{row['code'].replace(', ', '/')}", row, forms, summary)
-    for row in pd.read_csv(by_decade, dtype={"decade": str}).to_dict("records"):
-        name = f"precision/{row['code'].replace(', ', '/')}/{row['decade']}"
-        yield from numbers_of(name, row, {"mean_percent": ".2f"}, by_decade)
+    for row in table_rows(pd.read_csv(summary)):
+        yield from numbers_of(_of_code(row), row, forms, summary)
+    for row in table_rows(pd.read_csv(by_decade, dtype={"decade": str})):
+        of = {**_of_code(row), **chosen(row, "decade")}
+        yield from numbers_of(of, row, {"mean_percent": ".2f"}, by_decade)
+
+
+def _of_code(row: Row) -> dict[str, str]:
+    return {"kind": "precision", "code": row["code"].replace(", ", "/")}

@@ -13,6 +13,7 @@ import pandas as pd
 
 from qlocaladam.experiments.grid import GRID, as_list, text, typed
 from qlocaladam.experiments.runs import METRICS, collapsed
+from qlocaladam.files import table_rows
 
 Spec = Mapping[str, Any]
 Files = Mapping[str, Path]
@@ -28,7 +29,7 @@ def trained(spec: Spec, runs: pd.DataFrame | None) -> pd.DataFrame:
 def summarised(spec: Spec, runs: pd.DataFrame, files: Files, keys: Sequence[str]) -> list[Row]:
     """One result for each data set and value of the keys, in the order of the runs, also where there is no run."""
     names, asked = ["dataset", *keys], places_asked(spec, runs)
-    found = {place: same.to_dict("records") for place, same in runs.groupby(names, sort=False)}
+    found = {place: table_rows(same) for place, same in runs.groupby(names, sort=False)}
     sizes = {_memory_key(row): row for row in read(files["memory"])} if "memory" in files else {}
     places = itertools.product(*(asked[name].unique() for name in names))
     results = [_result(spec, dict(zip(names, p, strict=True)), found.get(p, []), sizes) for p in places]
@@ -99,7 +100,7 @@ def place(row: Row) -> tuple[str, ...]:
 
 def read(path: Path) -> list[Row]:
     """The rows of an analysis, as text: an alpha may be a word, and numbers stay as they were written."""
-    rows: list[Row] = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+    rows: list[Row] = table_rows(pd.read_csv(path, dtype=str, keep_default_na=False))
     return rows
 
 

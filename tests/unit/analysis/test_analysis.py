@@ -16,7 +16,7 @@ import torch
 from published_memory import PUBLISHED
 from scipy import stats
 
-from qlocaladam.analysis import heterogeneity, memory, participation, precision, significance
+from qlocaladam.analysis import data_distribution, memory, participation, precision, significance
 from qlocaladam.codecs import LogCodec
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 
@@ -40,7 +40,9 @@ def csv(frame: pd.DataFrame) -> str:
 
 
 def test_what_needs_no_torch_does_not_import_it() -> None:
-    modules = ", ".join(f"qlocaladam.analysis.{name}" for name in ("significance", "heterogeneity", "participation"))
+    modules = ", ".join(
+        f"qlocaladam.analysis.{name}" for name in ("significance", "data_distribution", "participation")
+    )
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
@@ -328,7 +330,7 @@ ALPHAS = ("iid", 1, 0.1)  # 1 stands for 1.0
 
 @pytest.fixture(scope="module")
 def held() -> pd.DataFrame:
-    return heterogeneity.clients(["cifar10", "cifar100"], ALPHAS)
+    return data_distribution.clients(["cifar10", "cifar100"], ALPHAS)
 
 
 def test_clients_of_every_partition_in_order(held: pd.DataFrame) -> None:
@@ -347,7 +349,7 @@ def test_clients_of_every_partition_in_order(held: pd.DataFrame) -> None:
 
 
 def test_clients_without_samples_have_empty_cells() -> None:
-    found = heterogeneity.clients(["cifar10"], [0.01], clients=40)
+    found = data_distribution.clients(["cifar10"], [0.01], clients=40)
     empty = found[found["samples"] == 0]
     assert 0 < len(empty) < 40
     assert empty[["dominant", "dominant_name", "dominant_percent"]].isna().all(axis=None)
@@ -359,7 +361,7 @@ def test_clients_without_samples_have_empty_cells() -> None:
 
 
 def test_overview_agrees_with_the_clients(held: pd.DataFrame) -> None:
-    found = heterogeneity.overview(["cifar10", "cifar100"], ALPHAS)
+    found = data_distribution.overview(["cifar10", "cifar100"], ALPHAS)
     groups = held.groupby(["dataset", "alpha"], sort=False)
     assert list(zip(found["dataset"], found["alpha"], strict=True)) == list(groups.groups)
     assert found["samples"].tolist() == groups["samples"].sum().tolist()
@@ -367,14 +369,14 @@ def test_overview_agrees_with_the_clients(held: pd.DataFrame) -> None:
     assert found["dominant_percent"].tolist() == pytest.approx(groups["dominant_percent"].mean().tolist())
     assert found["dropped"].tolist()[:3] == [0, 50_000 - found["samples"][1], 31]
     assert found["heterogeneity"].tolist() == ["Balanced", "Moderate", "Extreme"] * 2
-    other = heterogeneity.overview(["cifar10"], [0.1], clients=5, seed=1).iloc[0]
+    other = data_distribution.overview(["cifar10"], [0.1], clients=5, seed=1).iloc[0]
     assert other["clients"] == 5
     assert other["samples"] != 49_969
 
 
 def test_unknown_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="training labels ship for cifar10 and cifar100, got 'digits'"):
-        heterogeneity.clients(["digits"], [0.1])
+        data_distribution.clients(["digits"], [0.1])
 
 
 def test_published_sampling() -> None:

@@ -23,7 +23,6 @@ from qlocaladam.analysis.distributions import (
     train_states,
 )
 from qlocaladam.codecs import Encoded
-from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.optim import ARMS, QLocalAdam, state_codecs
@@ -33,10 +32,8 @@ TINY = RunSettings(width=4, image_size=32, flip=False)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    file = tmp_path_factory.mktemp("data") / "digits.npz"
-    sources.prepare("digits", file)
-    return subset(load(file), 100, 20)
+def small(digits):
+    return subset(load(digits), 100, 20)
 
 
 @pytest.fixture(scope="module")

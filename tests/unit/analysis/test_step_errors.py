@@ -11,11 +11,9 @@ from torch.optim import optimizer as torch_optimizer
 
 from qlocaladam.analysis import step_errors, trained
 from qlocaladam.analysis.step_errors import Moment, decade_of, displacement, measure, observe
-from qlocaladam.data import sources
-from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import rounds
 from qlocaladam.federated.client import train_client
-from qlocaladam.federated.partition import load_partition, partition
+from qlocaladam.federated.partition import load_partition
 from qlocaladam.federated.run import run
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.jobs import write_analysis
@@ -33,28 +31,18 @@ SMALL, STEP = 5e-12, 1000
 """A variance in the decade of 1e-12, and a late step, where corrections for a start at 0 are easily written down."""
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A file of data, the data, the file of a partition."""
-    folder = tmp_path_factory.mktemp("digits")
-    sources.prepare("digits", folder / "digits.npz")
-    data = subset(load(folder / "digits.npz"), 150, 20)
-    partition(data.y_train, 10, 0.1, 42).save(folder / "partition.npz")
-    return folder / "digits.npz", data, folder / "partition.npz"
-
-
-def command(digits, out, **options):
+def command(dealt_digits, out, **options):
     """As its rule makes it."""
-    _, data, dealt = digits
+    _, data, dealt = dealt_digits
     size = {"width": 4, "image_size": 32, "batch_size": 8, "epochs": 1, "after": 1, "flip": False}
-    write_analysis(out, trained.analyse("steps", {**size, **options}, data, dealt, SCHEMES))
+    write_analysis(out, trained.analyse("step_errors", {**size, **options}, data, dealt, SCHEMES))
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 @pytest.fixture(scope="module")
-def made(digits, tmp_path_factory):
-    out = tmp_path_factory.mktemp("steps")
-    command(digits, out)
+def made(dealt_digits, tmp_path_factory):
+    out = tmp_path_factory.mktemp("step_errors")
+    command(dealt_digits, out)
     return out
 
 
@@ -184,33 +172,33 @@ def test_blocks_and_draws_are_those_of_the_optimizer():
     assert not np.isclose(displacement(Moment(2, *exact, second), options, seed=12), wanted.numpy()).mean() > 0.9
 
 
-def test_rounds_are_those_of_a_run(digits, tmp_path, monkeypatch):
+def test_rounds_are_those_of_a_run(dealt_digits, tmp_path, monkeypatch):
     """Who trains when, from which weights."""
-    _, data, dealt = digits
+    _, data, dealt = dealt_digits
     calls = []
 
-    def watched(model, *args):
+    def recorded(model, *args):
         calls.append((*args[3:5], sum(float(p.detach().double().sum()) for p in model.parameters())))
         return train_client(model, *args)
 
     for module in (rounds, step_errors):
-        monkeypatch.setattr(module, "train_client", watched)
+        monkeypatch.setattr(module, "train_client", recorded)
     part = load_partition(dealt)
     run(RunSettings(**{**vars(TINY), "arm": "fp32", "rounds": 3}), data, part, tmp_path)
     trained, calls = calls, []
     _, found = observe(TINY, data, part, after=2)
-    *before, watched_client = calls
+    *before, last_client = calls
     assert before == [call for call in trained if call[0] < 3]
-    assert watched_client in trained
+    assert last_client in trained
     clients = [client for number, client, _ in trained if number == 3]
-    assert found["client"] == watched_client[1] == max(clients, key=lambda client: part.sizes[client])
+    assert found["client"] == last_client[1] == max(clients, key=lambda client: part.sizes[client])
     assert (found["round"], found["samples"]) == (3, part.sizes[found["client"]])
     assert found["settings"]["arm"] == "fp32"
 
 
-def test_moments_are_what_the_steps_start_from(digits, monkeypatch):
+def test_moments_are_what_the_steps_start_from(dealt_digits, monkeypatch):
     monkeypatch.setattr(step_errors, "EARLY_STEPS", (2, 3))
-    _, data, dealt = digits
+    _, data, dealt = dealt_digits
     moments, found = observe(TINY, data, load_partition(dealt), after=0)
     assert [moment.step for moment in moments] == sorted({2, 3, found["steps"]})
     second, third = moments[:2]
@@ -221,17 +209,17 @@ def test_moments_are_what_the_steps_start_from(digits, monkeypatch):
     assert not torch_optimizer._global_optimizer_pre_hooks, "nobody else's optimizer is watched"
 
 
-def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path):
+def test_the_command_writes_the_same_bytes_every_time(dealt_digits, made, tmp_path):
     first = {path.name: path.read_bytes() for path in made.iterdir()}
-    assert sorted(first) == ["steps.csv", "steps_by_decade.csv", "summary.json"]
+    assert sorted(first) == ["step_errors.csv", "step_errors_by_decade.csv", "summary.json"]
     before = torch.random.get_rng_state()
-    assert command(digits, tmp_path) == first
+    assert command(dealt_digits, tmp_path) == first
     assert torch.equal(before, torch.random.get_rng_state())
-    assert command(digits, tmp_path, seed=7) != first
+    assert command(dealt_digits, tmp_path, seed=7) != first
 
 
 def test_real_clients_show_the_mechanism(made):
-    by_layer, by_decade = (pd.read_csv(made / name) for name in ("steps.csv", "steps_by_decade.csv"))
+    by_layer, by_decade = (pd.read_csv(made / name) for name in ("step_errors.csv", "step_errors_by_decade.csv"))
     found = json.loads((made / "summary.json").read_text())
     assert tuple(by_layer) == step_errors.BY_LAYER
     assert tuple(by_decade) == step_errors.BY_DECADE
@@ -257,21 +245,21 @@ def test_real_clients_show_the_mechanism(made):
         ({}, 0, 10_000, "must take at least 2 steps, got 1: it has [0-9]+ samples"),
     ],
 )
-def test_mistakes_are_named(digits, arms, after, batch, message):
+def test_mistakes_are_named(dealt_digits, arms, after, batch, message):
     settings = RunSettings(**{**vars(TINY), "batch_size": batch})
     with pytest.raises(ValueError, match=message):
-        step_errors.analyse(settings, digits[1], load_partition(digits[2]), arms, after)
+        step_errors.analyse(settings, dealt_digits[1], load_partition(dealt_digits[2]), arms, after)
 
 
 def spec(**entry):
     labels = {"dataset": {"cifar10": "Digits"}, "arm": {name: f"arm {name}" for name in SCHEMES}}
     where = {"dataset": "cifar10", "arm": ["momentum-only", "normalised"]}
-    told = {"name": "steps", "scale": "test", "labels": labels, "stands_for": {"cifar10": "CIFAR-10"}, "where": where}
-    return {**told, "kind": "steps", "caption": "Steps.", **entry}
+    common = {"name": "steps", "scale": "test", "labels": labels, "stands_for": {"cifar10": "CIFAR-10"}, "where": where}
+    return {**common, "kind": "step_errors", "caption": "Steps.", **entry}
 
 
 def test_the_table_shows_the_last_step(made):
-    files = {"steps.cifar10": made / "steps.csv", "summary.cifar10": made / "summary.json"}
+    files = {"step_errors.cifar10": made / "step_errors.csv", "summary.cifar10": made / "summary.json"}
     table = tables.build(spec(), None, files)
     found = json.loads((made / "summary.json").read_text())
     assert table.groups[0].label == "Digits"
@@ -289,21 +277,21 @@ def test_the_table_shows_the_last_step(made):
 
 
 def test_cells_have_two_digits_however_large(made, tmp_path):
-    rows = pd.read_csv(made / "steps.csv")
+    rows = pd.read_csv(made / "step_errors.csv")
     last = rows["step"].max()
     shown = {"median": 0.00123, "p99": 0.0456, "max": 12345.6, "idle_max": 99.6, "over_ten_lr": 0.00001}
     rows.loc[(rows["arm"] == "momentum-only") & (rows["layer"] == "all") & (rows["step"] == last), list(shown)] = list(
         shown.values()
     )
-    rows.to_csv(tmp_path / "steps.csv", index=False)
-    files = {"steps.cifar10": tmp_path / "steps.csv", "summary.cifar10": made / "summary.json"}
+    rows.to_csv(tmp_path / "step_errors.csv", index=False)
+    files = {"step_errors.cifar10": tmp_path / "step_errors.csv", "summary.cifar10": made / "summary.json"}
     cells = tables.build(spec(), None, files).groups[0].rows[0]
     assert list(cells[1:6]) == ["0.0012", "0.046", r"$1.2\times10^{4}$", "100", "$<$0.01"]
 
 
 def test_the_figure_by_layer_shows_the_matrices(made):
-    found = pd.read_csv(made / "steps.csv")
-    figure = figures.draw(spec(kind="step_layers"), [], {"steps.cifar10": made / "steps.csv"})
+    found = pd.read_csv(made / "step_errors.csv")
+    figure = figures.draw(spec(kind="step_layers"), [], {"step_errors.cifar10": made / "step_errors.csv"})
     last = found[(found["step"] == found["step"].max()) & (found["dimensions"] > 1)]
     layers = last["layer"].unique().tolist()
     assert {"conv1.weight", "layer4.1.conv2.weight", "fc.weight"} <= set(layers)
@@ -316,7 +304,7 @@ def test_the_figure_by_layer_shows_the_matrices(made):
 
 
 def test_the_figure_draws_every_decade_of_the_last_step(made, tmp_path):
-    file = made / "steps_by_decade.csv"
+    file = made / "step_errors_by_decade.csv"
     figure = figures.draw(spec(), [], {"decades.cifar10": file})
     errors = pd.read_csv(file)
     last = errors[errors["step"] == errors["step"].max()]

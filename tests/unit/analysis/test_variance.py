@@ -11,9 +11,7 @@ import torch
 from qlocaladam.analysis import variance
 from qlocaladam.analysis.variance import measure
 from qlocaladam.cli import main
-from qlocaladam.data import sources
-from qlocaladam.data.dataset import load, subset
-from qlocaladam.federated.partition import load_partition, partition
+from qlocaladam.federated.partition import load_partition
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.results import figures, tables
 from qlocaladam.results.kinds import KINDS
@@ -22,27 +20,17 @@ IMAGES = {"train-images": 150, "test-images": 20}
 TINY = {"width": 4, "image-size": 32, "batch-size": 8, "epochs": 1, "rounds": 3}
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A file of data, the data, the file of a partition."""
-    folder = tmp_path_factory.mktemp("digits")
-    sources.prepare("digits", folder / "digits.npz")
-    data = subset(load(folder / "digits.npz"), *IMAGES.values())
-    partition(data.y_train, 10, 0.1, 42).save(folder / "partition.npz")
-    return folder / "digits.npz", data, folder / "partition.npz"
-
-
-def command(digits, out, **options):
-    words = ["--data", digits[0], "--partition", digits[2], "--out", out]
+def command(dealt_digits, out, **options):
+    words = ["--data", dealt_digits[0], "--partition", dealt_digits[2], "--out", out]
     words += [word for name, value in {**TINY, **IMAGES, **options}.items() for word in (f"--{name}", value)]
     assert main(["analyse", "variance", "--no-flip", *map(str, words)]) == 0
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 @pytest.fixture(scope="module")
-def made(digits, tmp_path_factory):
+def made(dealt_digits, tmp_path_factory):
     out = tmp_path_factory.mktemp("variance")
-    command(digits, out)
+    command(dealt_digits, out)
     return out
 
 
@@ -78,7 +66,7 @@ def test_a_round_without_clients_has_no_rows():
     assert measure(1, torch.nn.Linear(1, 1), []) == []
 
 
-def test_the_states_are_those_that_clients_end_with(digits, monkeypatch):
+def test_the_states_are_those_that_clients_end_with(dealt_digits, monkeypatch):
     """v after a step is 0.999 v + 0.001 g^2, so the mean of all is a sum over the gradients that were seen."""
     expected = []
     original = variance.Federation.train_round
@@ -102,7 +90,7 @@ def test_the_states_are_those_that_clients_end_with(digits, monkeypatch):
 
     monkeypatch.setattr(variance.Federation, "train_round", followed)
     settings = RunSettings(width=4, image_size=32, batch_size=8, epochs=1, flip=False, rounds=2)
-    table, found = variance.analyse(settings, digits[1], load_partition(digits[2]))
+    table, found = variance.analyse(settings, dealt_digits[1], load_partition(dealt_digits[2]))
     everything = table[table["layer"] == "all"]
     assert everything["round"].tolist() == [1, 2]
     for row, states in zip(everything.to_dict("records"), expected, strict=True):
@@ -113,12 +101,12 @@ def test_the_states_are_those_that_clients_end_with(digits, monkeypatch):
     assert found["settings"]["arm"] == "fp32"
 
 
-def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path, capfd):
+def test_the_command_writes_the_same_bytes_every_time(dealt_digits, made, tmp_path, capfd):
     first = {path.name: path.read_bytes() for path in made.iterdir()}
     assert sorted(first) == ["summary.json", "variance.csv"]
-    assert command(digits, tmp_path) == first
+    assert command(dealt_digits, tmp_path) == first
     assert "round 2/3  " in capfd.readouterr().err, "and says how long it will take"
-    assert command(digits, tmp_path, seed=7) != first
+    assert command(dealt_digits, tmp_path, seed=7) != first
     table = pd.read_csv(made / "variance.csv")
     assert tuple(table) == variance.COLUMNS
     layers = table[table["layer"] != "all"]
@@ -129,8 +117,8 @@ def test_the_command_writes_the_same_bytes_every_time(digits, made, tmp_path, ca
 
 def spec(**entry):
     labels = {"dataset": {"cifar10": "Digits"}, "arm": {}}
-    told = {"name": "variance", "scale": "test", "labels": labels, "where": {"dataset": "cifar10"}}
-    return {**told, "kind": "variance", "caption": "Where.", **entry}
+    common = {"name": "variance", "scale": "test", "labels": labels, "where": {"dataset": "cifar10"}}
+    return {**common, "kind": "variance", "caption": "Where.", **entry}
 
 
 def files(made):

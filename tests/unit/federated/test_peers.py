@@ -7,8 +7,7 @@ import torch
 
 from qlocaladam import ARMS, QLocalAdam
 from qlocaladam.analysis import memory
-from qlocaladam.data import sources
-from qlocaladam.data.dataset import subset
+from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import peers
 from qlocaladam.federated.partition import partition
 from qlocaladam.federated.peers import held_bytes, make_peer
@@ -90,9 +89,8 @@ def test_options_that_are_ours_are_refused():
 
 
 @pytest.mark.parametrize("arm", PEERS)
-def test_a_run_repeats(arm, tmp_path):
-    data = sources.prepare("digits", tmp_path / "digits.npz")
-    data = subset(data, 60, 20)
+def test_a_run_repeats(arm, digits, tmp_path):
+    data = subset(load(digits), 60, 20)
     settings = RunSettings(arm=arm, rounds=1, epochs=1, width=8, image_size=32, batch_size=16, flip=False)
     dealt = partition(data.y_train, 10, 0.5, 42)
     first, second = (run(settings, data, dealt, tmp_path / name) for name in ("first", "second"))

@@ -2,12 +2,6 @@
 
 import dataclasses
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +11,6 @@ from training_runs import SAME, results, rows, stop_after
 import qlocaladam
 from qlocaladam import ARMS
 from qlocaladam.cli import main
-from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import checkpoint, rounds
 from qlocaladam.federated.partition import Partition, labels_sha256, load_partition, partition
@@ -26,13 +19,6 @@ from qlocaladam.federated.settings import RunSettings
 from qlocaladam.kernels import fused
 
 TINY = RunSettings(rounds=3, width=4, image_size=32, batch_size=16, flip=False, epochs=1)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    file = tmp_path_factory.mktemp("data") / "digits.npz"
-    sources.prepare("digits", file)
-    return file
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +94,7 @@ def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, par
     ended: dict[int, int] = {}
     original = rounds.train_client
 
-    def watched(model, data, indices, how, round_, client, states):
+    def recorded(model, data, indices, how, round_, client, states):
         steps = {state["step"] for state in states["state"].values()} if states else {0}
         started.append((client, *steps))
         assert steps == {ended.get(client, 0)}
@@ -116,7 +102,7 @@ def test_states_that_persist_are_those_of_the_clients_last_round(arm, small, par
         (ended[client],) = {int(state["step"]) for state in result.optimizer.state.values()}
         return result
 
-    monkeypatch.setattr(rounds, "train_client", watched)
+    monkeypatch.setattr(rounds, "train_client", recorded)
     run(dataclasses.replace(TINY, arm=arm, states="persist", rounds=4), small, parts, tmp_path)
     assert any(steps for _, steps in started), "no client took part twice"
 
@@ -226,40 +212,6 @@ def test_interval_between_checkpoints_changes_nothing(small, parts, tmp_path):
     run(TINY, small, parts, tmp_path / "one")
     run(TINY, small, parts, tmp_path / "two", checkpoint_every=2)
     assert results(tmp_path / "one") == results(tmp_path / "two")
-
-
-def command(digits, parts_file, out, rounds):
-    return [
-        *(sys.executable, "-m", "qlocaladam", "train", "--data", str(digits), "--partition", str(parts_file)),
-        *("--train-images", "200", "--test-images", "50", "--rounds", str(rounds), "--width", "4"),
-        *("--image-size", "32", "--batch-size", "16", "--no-flip", "--out", str(out)),
-    ]
-
-
-def test_killed_at_random_moments_and_run_beside_others_gives_the_same_bytes(digits, parts, tmp_path):
-    """SIGKILL, six times, anywhere from start-up to the last round, with another run going on beside it."""
-    parts_file = tmp_path / "parts.npz"
-    parts.save(parts_file)
-    rounds = 12
-    start = time.monotonic()
-    straight = subprocess.Popen(command(digits, parts_file, tmp_path / "straight", rounds), stderr=subprocess.DEVNULL)
-    assert straight.wait() == 0
-    whole = time.monotonic() - start
-    beside = subprocess.Popen(command(digits, parts_file, tmp_path / "beside", rounds), stderr=subprocess.DEVNULL)
-    chance, kills = random.Random(0), 0
-    while kills < 6:
-        process = subprocess.Popen(command(digits, parts_file, tmp_path / "killed", rounds), stderr=subprocess.DEVNULL)
-        try:
-            process.wait(chance.uniform(0.3, 1.0) * whole)
-            break  # it finished before it was killed
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-    assert kills, "no kill came in time"
-    subprocess.run(command(digits, parts_file, tmp_path / "killed", rounds), check=True, stderr=subprocess.DEVNULL)
-    assert beside.wait() == 0
-    assert results(tmp_path / "straight") == results(tmp_path / "killed") == results(tmp_path / "beside")
 
 
 def test_a_run_that_diverges_is_a_result(small, parts, tmp_path, monkeypatch):
@@ -411,32 +363,6 @@ def test_the_published_partition_from_the_command_line(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "9,826" in printed
     assert "49,969 samples dealt out, 31 left over" in printed
-
-
-def test_memory_does_not_grow_with_clients(digits, tmp_path):
-    """Peak memory of a whole process with 5 and with 50 clients a round of the same data."""
-    code = """
-import resource, sys
-from qlocaladam.cli import main
-main(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-    peaks = []
-    for clients in (5, 50):
-        part = tmp_path / f"{clients}.npz"
-        main(["partition", "--data", str(digits), "--clients", str(clients), "--alpha", "iid", "--out", str(part)])
-        arguments = ["train", "--data", str(digits), "--partition", str(part), "--out", str(tmp_path / str(clients))]
-        arguments += ["--clients-per-round", str(clients), "--rounds", "1", "--epochs", "1", "--width", "16"]
-        arguments += ["--image-size", "32", "--batch-size", "28", "--no-flip"]
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        peaks.append(int(done.stdout.splitlines()[-1]))
-    assert peaks[1] < 1.1 * peaks[0]
 
 
 def test_the_kernel_is_part_of_what_a_run_is(small, parts, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The ledger: no number of the paper is missing, what needs no training is exact, every disagreement is computed."""
 
+import itertools
 import json
 import math
 import shutil
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from analysis_files import write_exact
+from ledger_numbers import FILE, as_read, chance_of, of_run, residual_of
 from simulated_runs import Runs
 
 from qlocaladam.ledger import claims, intervals, presentation
@@ -18,6 +20,7 @@ from qlocaladam.ledger.claims import judge
 from qlocaladam.ledger.form import OF_RUNS, load
 from qlocaladam.ledger.intervals import interval
 from qlocaladam.results.layout import EXACT_FILES
+from qlocaladam.results.number import number, numbers_of
 from qlocaladam.results.numbers import as_json, collect
 
 ROOT = Path(__file__).parents[3]
@@ -66,17 +69,19 @@ def ledger(published, exact):
     return judge(published, exact, "quick").set_index("id")
 
 
-def number(value, file="results/a.csv"):
-    return {"value": value, "text": str(value), "file": file}
+def plain(name, value):
+    """A number that is of no run."""
+    return number({"quantity": name}, value, str, FILE)
 
 
 def entry(name="a", printed="1.50", kind="exact", unit="percent", **more):
     return {"id": name, "where": "Table x", "printed": printed, "unit": unit, "kind": kind, **more}
 
 
-def verdict(one, numbers=None, scale="paper", others=()):
-    frame = judge([one, *others], {name: number(value) for name, value in (numbers or {}).items()}, scale)
-    return frame.loc[0, "verdict"]
+def verdict(one, numbers=(), scale="paper", others=()):
+    """With numbers, or with values by name."""
+    made = [plain(*item) for item in numbers.items()] if isinstance(numbers, dict) else numbers
+    return judge([one, *others], as_read(*made), scale).loc[0, "verdict"]
 
 
 # The file.
@@ -189,33 +194,34 @@ def test_digits_may_be_cut_off():
     ]
 
 
-RESIDUAL = {"residual/best/cifar10/0.1/variance": 0.25**2, "residual/best/cifar10/0.1/freedom": 1000}
+RESIDUAL = residual_of("best", 0.25**2, 1000)
 """Two runs differ by at most 1.96 * 0.25 * sqrt(2) = 0.69 in 95 % of all cases."""
 
 
 def test_what_needs_training_is_judged_at_the_papers_scale_only():
     trained = entry(printed="50.00", kind="trained", rebuilt="best/cifar10/0.1/fp32")
-    reached = {value: {"best/cifar10/0.1/fp32": value, **RESIDUAL} for value in (50.0, 50.69, 50.71)}
-    assert [verdict(trained, numbers, "small") for numbers in reached.values()] == ["not comparable at this scale"] * 3
-    assert [verdict(trained, numbers) for numbers in reached.values()] == [
+    reached = [[of_run("best", "fp32", value), *RESIDUAL] for value in (50.0, 50.69, 50.71)]
+    assert [verdict(trained, numbers, "small") for numbers in reached] == ["not comparable at this scale"] * 3
+    assert [verdict(trained, numbers) for numbers in reached] == [
         "within its printed precision",
         "within the seeds' spread",
         "differs",
     ]
-    assert verdict(trained, {"best/cifar10/0.1/fp32": 50.4}) == "differs", "nothing says how far seeds spread"
+    assert verdict(trained, [of_run("best", "fp32", 50.4)]) == "differs", "nothing says how far seeds spread"
 
 
 def test_the_spread_of_a_difference_is_that_of_four_runs():
     gap = entry(printed="+5.00", kind="trained", rebuilt="best_over_fp32/cifar10/0.1/q-localadam")
-    assert verdict(gap, {gap["rebuilt"]: 5.97, **RESIDUAL}) == "within the seeds' spread"
-    assert verdict(gap, {gap["rebuilt"]: 6.0, **RESIDUAL}) == "differs"
+    for value, expected in ((5.97, "within the seeds' spread"), (6.0, "differs")):
+        assert verdict(gap, [of_run("best", "q-localadam", value, over="fp32"), *RESIDUAL]) == expected
 
 
 def test_the_spread_of_a_mean_is_less():
-    mean = entry(printed="50.00", kind="trained", rebuilt="seeds/cifar10/0.1/fp32/mean")
-    numbers = {"seeds/cifar10/0.1/fp32/n": 4, **RESIDUAL}
-    assert verdict(mean, {mean["rebuilt"]: 50.34, **numbers}) == "within the seeds' spread"
-    assert verdict(mean, {mean["rebuilt"]: 50.36, **numbers}) == "differs"
+    mean = entry(printed="50.00", kind="trained", rebuilt="significance/cifar10/0.1/fp32/mean")
+    of = {"kind": "significance", "dataset": "cifar10", "alpha": "0.1", "arm": "fp32"}
+    for value, expected in ((50.34, "within the seeds' spread"), (50.36, "differs")):
+        own = numbers_of(of, {"mean": value, "n": 4}, {"mean": ".2f", "n": "d"}, FILE)
+        assert verdict(mean, [*own, *RESIDUAL]) == expected
 
 
 def test_what_was_not_made_was_not_run():
@@ -227,14 +233,18 @@ def test_what_was_not_made_was_not_run():
 
 def test_a_setting_of_another_scale_is_not_comparable():
     rounds = entry(printed="120", unit="count", rebuilt="setting/cifar10/rounds")
-    assert verdict(rounds, {"setting/cifar10/rounds": 15}, "quick") == "not comparable at this scale"
-    assert verdict(rounds, {"setting/cifar10/rounds": 15}, "paper") == "differs"
-    assert verdict(rounds, {"setting/cifar10/rounds": 120}, "quick") == "exact"
+    of = {"kind": "setting", "dataset": "cifar10", "quantity": "rounds"}
+    for value, scale, expected in (
+        (15, "quick", "not comparable at this scale"),
+        (15, "paper", "differs"),
+        (120, "quick", "exact"),
+    ):
+        assert verdict(rounds, [number(of, value, "d", FILE)], scale) == expected
 
 
 def test_a_recipe_that_gives_another_number_contradicts_it():
     printed = entry(printed="1.58", rebuilt="floor", recipe="the equations round down")
-    frame = judge([printed], {"floor": number(3.11)}, "quick")
+    frame = judge([printed], as_read(plain("floor", 3.11)), "quick")
     assert frame.loc[0, "verdict"] == "contradicts itself"
     assert frame.loc[0, "reason"] == "the equations round down, which gives 3.11, not 1.58"
     assert frame.loc[0, "difference"] == pytest.approx(1.53)
@@ -321,27 +331,29 @@ def test_a_claim_is_put_to_what_was_computed(how, values, more, expected):
     ],
 )
 def test_a_claim_about_runs_is_judged_over_all_of_their_seeds(own, base, how, expected):
-    numbers = {"setting/seed": 42, "setting/cifar10/chance": 10.0, **RESIDUAL}
+    numbers = [chance_of(), *RESIDUAL]
     for arm, values in (("q-localadam", own), ("fp32", base)):
         for seed, value in zip((42, 1, 2), values, strict=False):
-            name = f"cifar10/0.1/{arm}" + ("" if seed == 42 else f"/seed={seed}")
-            numbers |= {f"best/{name}": value, f"final/{name}": value}
+            numbers += [of_run(metric, arm, value, seed=seed) for metric in ("best", "final")]
     of = ["best/cifar10/0.1/q-localadam", "best/cifar10/0.1/fp32"]
     claim = entry(printed="--", kind="claim", unit="words", says="so", test={"how": how, "of": of})
     assert verdict(claim, numbers, "quick") == expected
 
 
 def test_runs_of_another_setting_are_no_seeds_of_a_claim():
-    """Their names go on behind the seed: the scale of the loss, the clients, states that persist."""
-    name = "best/cifar10/0.1/fp32"
-    numbers = {"setting/seed": 42, "setting/cifar10/chance": 10.0, name: 80.0, f"{name}/seed=123": 81.0}
-    for other in ("loss_scale=0.0001", "clients=5/clients_per_round=5", "states=persist"):
-        numbers |= {f"{name}/{other}": 1.0, f"{name}/seed=123/{other}": 2.0}
-    numbers |= {number.replace("best", "final"): value for number, value in numbers.items() if "best" in number}
-    numbers[f"{name}/seed=456"] = None
-    evidence = claims.Evidence({}, {name: {"value": value} for name, value in numbers.items()}, "quick")
-    sample = evidence.sample(name)
-    assert (sample.values, sample.unknown, sample.lost) == ({42: 80.0, 123: 81.0}, {456}, True)
+    """The scale of the loss, the clients, states that persist, blocks of another size."""
+    numbers = [chance_of(), of_run("best", "fp32", None, seed=456)]
+    others = {"loss_scale": 0.0001}, {"clients": 5, "clients_per_round": 5}, {"states": "persist"}, {"block_size": 32}
+    for metric, seed in itertools.product(("best", "final"), (42, 123)):
+        numbers += [of_run(metric, "fp32", 80.0 + seed / 1000, seed=seed)]
+        numbers += [of_run(metric, "fp32", 1.0, seed=seed, **other) for other in others]
+    sample = claims.Evidence({}, as_read(*numbers), "quick").sample("best/cifar10/0.1/fp32")
+    assert (sample.values, sample.unknown, sample.lost) == ({42: 80.042, 123: 80.123}, {456}, True)
+
+
+def test_numbers_that_do_not_say_what_they_are_of_are_refused():
+    with pytest.raises(ValueError, match="a lacks 'of', what it is of; `snakemake numbers`"):
+        judge([], {"a": {"value": 1.0}}, "quick")
 
 
 def test_a_claim_that_printed_numbers_deny_is_a_contradiction_even_where_it_holds_here():
@@ -437,15 +449,13 @@ def test_what_is_right_is_not_called_wrong(ledger):
 
 def test_the_method_as_printed_is_judged_by_its_control_arms(published):
     finals = {"fp32": 35.6, "q-localadam": 35.3, "printed-equations": 10.9, "no-floor": 10.9, "naive-floor": 34.0}
-    seeds = {"": 0.0, "/seed=1": 0.5, "/seed=2": 0.7}
-    values = {
-        f"final/cifar10/0.1/{arm}{seed}": final + place * more  # differences that are all the same could not be tested
+    numbers = [
+        of_run("final", arm, final + place * more, seed=seed)  # differences that are all the same could not be tested
         for place, (arm, final) in enumerate(finals.items())
-        for seed, more in seeds.items()
-    }
-    values |= {"setting/cifar10/chance": 10.0, "setting/seed": 42}
-    values |= {"residual/final/cifar10/0.1/variance": 0.25, "residual/final/cifar10/0.1/freedom": 20}
-    frame = judge(published, {name: number(value) for name, value in values.items()}, "small").set_index("id")
+        for seed, more in {42: 0.0, 1: 0.5, 2: 0.7}.items()
+    ]
+    numbers += [chance_of(), *residual_of("final", 0.25, 20)]
+    frame = judge(published, as_read(*numbers), "small").set_index("id")
     for name in ("as-printed", "no-floor", "log-essential"):
         assert frame.loc[f"claims/{name}/cifar10", "verdict"] == "fails here"
         assert frame.loc[f"claims/{name}/cifar100", "verdict"] == "not run"
@@ -454,9 +464,8 @@ def test_the_method_as_printed_is_judged_by_its_control_arms(published):
 
 def test_a_trained_number_names_the_claim_behind_it(published):
     reached = {"fp32": 60.0, "q-localadam": 70.0}
-    values = {f"{metric}/cifar10/0.1/{arm}": value for arm, value in reached.items() for metric in ("best", "final")}
-    values |= {"setting/cifar10/chance": 10.0, "setting/seed": 42}
-    frame = judge(published, {name: number(value) for name, value in values.items()}, "quick").set_index("id")
+    numbers = [of_run(metric, arm, value) for arm, value in reached.items() for metric in ("best", "final")]
+    frame = judge(published, as_read(chance_of(), *numbers), "quick").set_index("id")
     row = frame.loc["main/cifar10/fp32/acc"]
     assert row["verdict"] == "not comparable at this scale"
     assert row["reason"].endswith("the claim behind it, claims/order/cifar10/0.1: undecided here")
@@ -514,7 +523,7 @@ def test_the_tables_compile_and_fit_the_page(ledger, tmp_path):
 
 
 def test_a_ledger_with_nothing_wrong_has_an_empty_list(tmp_path):
-    frame = judge([entry(rebuilt="n")], {"n": number(1.5)}, "paper")
+    frame = judge([entry(rebuilt="n")], as_read(plain("n", 1.5)), "paper")
     assert presentation.disagreements(frame).empty
     assert presentation.summary(frame).splitlines()[-1].split() == ["all", "1", "0", "0", "0", "1"]
     assert r"\label{tab:disagreements}" in presentation.disagreements_latex(frame, "paper")

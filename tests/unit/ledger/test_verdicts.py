@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 import pytest
+from ledger_numbers import as_read, chance_of, of_run
+from ledger_numbers import residual_of as residual_numbers
 from scipy import stats
 
 from qlocaladam.analysis.contrasts import Contrast
@@ -313,17 +315,14 @@ def test_the_ledger_itself_errs_in_at_most_one_of_twenty():
     """Through numbers.json and the judge of the whole ledger, with no difference between any two arms."""
     rng = np.random.default_rng(7)
     entry = {"id": "a", "where": "w", "printed": "--", "unit": "words", "kind": "claim", "says": "above"}
-    entry["test"] = {"how": "greater", "of": ["best/d/0.1/q-localadam", "best/d/0.1/fp32"]}
+    entry["test"] = {"how": "greater", "of": ["best/cifar10/0.1/q-localadam", "best/cifar10/0.1/fp32"]}
     wrong = 0
     for _ in range(SIMULATIONS):
         samples, residuals = simulated(rng, 3, [0.0, 0.0])
-        numbers = {"setting/seed": 0, "setting/d/chance": 10.0}
+        numbers = [chance_of(), *residual_numbers("best", *residuals["d/0.1"])]
         for arm, sample in zip(("q-localadam", "fp32"), samples, strict=True):
             for seed, value in sample.values.items():
-                name = f"d/0.1/{arm}" + (f"/seed={seed}" if seed else "")
-                numbers |= {f"best/{name}": value, f"final/{name}": value}
-        numbers |= {f"residual/best/d/0.1/{part}": value for part, value in residuals["d/0.1"]._asdict().items()}
-        made = {name: {"value": value, "file": "f", "measured_on": ""} for name, value in numbers.items()}
-        (verdict,) = claims.judge([entry], made, "quick")["verdict"]
+                numbers += [of_run(metric, arm, value, seed=seed or 42) for metric in ("best", "final")]
+        (verdict,) = claims.judge([entry], as_read(*numbers), "quick")["verdict"]
         wrong += verdict != claims.UNDECIDED
     assert wrong / SIMULATIONS <= MOST

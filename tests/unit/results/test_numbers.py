@@ -16,6 +16,7 @@ from registered_runs import answered
 from scripts import run_script
 from simulated_runs import Runs
 
+from qlocaladam.experiments.grid import typed
 from qlocaladam.results.columns import p_value
 from qlocaladam.results.layout import EXACT_FILES
 from qlocaladam.results.number import Number
@@ -65,7 +66,7 @@ def test_data_of_your_own_has_no_memory_in_the_paper(runs, exact, tmp_path):
     given = {"arms": ARMS, "places": [("own", "fp32", 64)]}
     run_script("memory", tmp_path / "job", {"csv": tmp_path / "memory.csv"}, params=given)
     assert (tmp_path / "memory.csv").read_text().splitlines() == exact["memory"].read_text().splitlines()[:1]
-    numbers = found(runs({"accuracy": [50.0], "dataset": "own"}), {**exact, "memory": tmp_path / "memory.csv"})
+    numbers = collected(runs({"accuracy": [50.0], "dataset": "own"}), {**exact, "memory": tmp_path / "memory.csv"})
     assert numbers["best/own/0.1/fp32"].text == "50.00"
     assert not [name for name in numbers if name.startswith("memory/")]
 
@@ -81,13 +82,13 @@ def runs(tmp_path) -> Runs:
     return Runs(tmp_path / "runs")
 
 
-def found(runs, files: dict[str, Path]) -> dict[str, Number]:
+def collected(runs, files: dict[str, Path]) -> dict[str, Number]:
     return {number.name: number for number in collect(SPEC, runs, files)}
 
 
 @pytest.fixture
 def numbers(runs, exact) -> dict[str, Number]:
-    return found(runs({"accuracy": [50.0]}), exact)
+    return collected(runs({"accuracy": [50.0]}), exact)
 
 
 PAPER = {
@@ -166,11 +167,12 @@ def test_what_needs_no_training_is_as_published_or_as_it_should_have_been(number
 
 def test_every_number_knows_its_file(numbers, exact):
     assert numbers["memory/cifar10/fp32/64/fp32_mb"] == Number(
-        "memory/cifar10/fp32/64/fp32_mb", 50.353616, "50.35", str(exact["memory"])
+        *("memory/cifar10/fp32/64/fp32_mb", 50.353616, "50.35", str(exact["memory"])),
+        of={"kind": "memory", "dataset": "cifar10", "arm": "fp32", "block_size": 64, "quantity": "fp32_mb"},
     )
     assert numbers["client/cifar10/0.1/5/dominant"].file == str(exact["clients"])
     assert numbers["partition/cifar10/0.1/highest_dominant_percent"].file == str(exact["clients"])
-    assert numbers["partition/cifar10/0.1/samples"].file == str(exact["heterogeneity"])
+    assert numbers["partition/cifar10/0.1/samples"].file == str(exact["data_distribution"])
     assert numbers["steps/cifar10/0.1/smallest/steps"].value == 34
     for number in numbers.values():
         assert all(Path(file).exists() or file == "config.yaml" for file in number.file.split(", ")), number
@@ -180,7 +182,7 @@ def test_a_client_without_samples_has_dashes(runs, exact, tmp_path):
     lines = exact["clients"].read_text().splitlines()
     assert lines[1].startswith("cifar10,0.1,0,9348,3,Cat")
     (tmp_path / "clients.csv").write_text("\n".join([lines[0], "cifar10,0.1,0,0,,,,0", *lines[2:]]))
-    numbers = found(runs({"accuracy": [50.0]}), {**exact, "clients": tmp_path / "clients.csv"})
+    numbers = collected(runs({"accuracy": [50.0]}), {**exact, "clients": tmp_path / "clients.csv"})
     empty = {
         name: numbers[f"client/cifar10/0.1/0/{name}"] for name in ("samples", "dominant", "dominant_name", "ratio")
     }
@@ -207,7 +209,7 @@ def grid_of_runs(runs: Runs) -> Any:
 
 
 def test_runs_have_short_names_and_differences(runs, exact):
-    numbers = found(grid_of_runs(runs), exact)
+    numbers = collected(grid_of_runs(runs), exact)
     expected = {
         "best/cifar10/0.1/fp32": "55.73",
         "final/cifar10/0.1/fp32": "50.00",
@@ -246,7 +248,7 @@ def test_runs_have_short_names_and_differences(runs, exact):
 
 
 def test_nothing_is_compared_with_itself_or_with_what_is_not_there(runs, exact):
-    names = set(found(grid_of_runs(runs), exact))
+    names = set(collected(grid_of_runs(runs), exact))
     assert not names & {
         "best_over_fp32/cifar10/0.1/fp32",
         "best_over_q-localadam/cifar10/0.1/fp32",
@@ -262,7 +264,7 @@ def test_nothing_is_compared_with_itself_or_with_what_is_not_there(runs, exact):
 
 def test_a_difference_names_both_of_its_files(runs, exact):
     made = grid_of_runs(runs)
-    numbers = found(made, exact)
+    numbers = collected(made, exact)
     fp32, method, large = (f"{folder}/summary.json" for folder in made["folder"][:3])
     assert numbers["best/cifar10/0.1/fp32"].file == fp32
     assert numbers["best_over_fp32/cifar10/0.1/q-localadam"].file == f"{method}, {fp32}"
@@ -277,14 +279,14 @@ def test_the_counterpart_is_at_the_same_learning_rate_or_at_the_defaults_whateve
         {"accuracy": [50.0], "arm": "a", "lr": 0.5},
         {"accuracy": [50.0], "arm": "b", "lr": 0.3},
     )
-    numbers = found(made, exact)
+    numbers = collected(made, exact)
     assert numbers["best_over_fp32/cifar10/0.1/a/lr=0.5"].text == "+40.00"
     assert numbers["best_over_fp32/cifar10/0.1/b/lr=0.3"].text == "+30.00"
 
 
 def test_no_difference_has_no_minus(runs, exact):
     made = runs({"accuracy": [50.0]}, {"accuracy": [49.999], "arm": "q-localadam"})
-    number = found(made, exact)["best_over_fp32/cifar10/0.1/q-localadam"]
+    number = collected(made, exact)["best_over_fp32/cifar10/0.1/q-localadam"]
     assert number.text == "+0.00"
     assert number.value == pytest.approx(-0.001)
 
@@ -308,7 +310,7 @@ def tested(tmp_path) -> Path:
 
 
 def test_tests_over_seeds(runs, exact, tested):
-    numbers = found(runs({"accuracy": [50.0]}), {**exact, "multiseed.multiseed": tested})
+    numbers = collected(runs({"accuracy": [50.0]}), {**exact, "significance.multiseed": tested})
     expected = {
         "cifar100/0.1/fp32/seeds": "42, 123, 456",
         "cifar100/0.1/fp32/p": "--",
@@ -326,18 +328,18 @@ def test_tests_over_seeds(runs, exact, tested):
         "cifar10/0.5/q-localadam/seeds": "7",
         "cifar10/1.0/naive-int8/std_over_fp32": "--",
     }
-    assert {name: numbers[f"seeds/{name}"].text for name in expected} == expected
-    assert numbers["seeds/cifar100/0.1/fp32/p"].value is None
+    assert {name: numbers[f"significance/{name}"].text for name in expected} == expected
+    assert numbers["significance/cifar100/0.1/fp32/p"].value is None
 
 
 def test_two_tables_may_test_the_same_but_not_disagree(runs, exact, tested, tmp_path):
     made, other = runs({"accuracy": [50.0]}), tmp_path / "other.csv"
     other.write_text(SIGNIFICANCE)
-    files = {**exact, "multiseed.a": tested, "multiseed.b": other}
-    assert found(made, files)["seeds/cifar100/0.1/fp32/n"].file == str(tested)
+    files = {**exact, "significance.a": tested, "significance.b": other}
+    assert collected(made, files)["significance/cifar100/0.1/fp32/n"].file == str(tested)
     other.write_text(SIGNIFICANCE.replace("54.99", "54.98"))
     both = f"54.99 of {tested} and 54.98 of {other}"
-    with pytest.raises(ValueError, match=f"^two numbers have the name 'seeds/cifar100/0.1/fp32/mean': {both}$"):
+    with pytest.raises(ValueError, match=f"^two numbers have the name 'significance/cifar100/0.1/fp32/mean': {both}$"):
         collect(SPEC, made, files)
 
 
@@ -345,7 +347,7 @@ def test_contrasts_are_named_by_their_table_and_metric(runs, exact, tmp_path):
     (tmp_path / "contrasts.csv").write_text(CONTRASTS)
     files = {**exact, "contrasts.one": tmp_path / "contrasts.csv", "contrasts.two": tmp_path / "other.csv"}
     (tmp_path / "other.csv").write_text(CONTRASTS.replace("0.0004", "0.5"))
-    numbers = found(runs({"accuracy": [50.0]}), files)
+    numbers = collected(runs({"accuracy": [50.0]}), files)
     expected = {
         "cifar10/0.1/fp32/last_third/mean": "80.00",
         "cifar10/0.1/fp32/last_third/difference": "--",
@@ -375,7 +377,7 @@ def test_contrasts_are_named_by_their_table_and_metric(runs, exact, tmp_path):
 
 def test_registered_questions_have_an_answer_and_a_difference_on_each_data_set(runs, exact, tmp_path):
     path = answered(tmp_path / "answers.csv")
-    numbers = found(runs({"accuracy": [50.0]}), {**exact, "registered.asked": path})
+    numbers = collected(runs({"accuracy": [50.0]}), {**exact, "registered.asked": path})
     rows = pd.read_csv(path).set_index(["question", "dataset"])
     for question, answer, status in (
         ("floor-needed", "yes", "final"),
@@ -396,7 +398,7 @@ def test_registered_questions_have_an_answer_and_a_difference_on_each_data_set(r
 def test_text_has_no_image_size(runs, exact, tmp_path):
     made = runs({"accuracy": [50.0]}, {"accuracy": [40.0], "dataset": "text"})
     made.loc[1, "image_size"] = pd.NA
-    numbers = found(made, exact)
+    numbers = collected(made, exact)
     assert (numbers["setting/cifar10/image_size"].text, numbers["setting/text/image_size"].text) == ("20", "--")
 
 
@@ -411,7 +413,7 @@ def test_states_of_the_optimizer(runs, exact, tmp_path):
         "momentum": {"abs_max": 0.1128, "within_0.05": 0.99937, "skewness": None},
     }
     (tmp_path / "summary.json").write_text(json.dumps(summary))
-    numbers = found(runs({"accuracy": [50.0]}), {**exact, "distributions.own": tmp_path / "summary.json"})
+    numbers = collected(runs({"accuracy": [50.0]}), {**exact, "distributions.own": tmp_path / "summary.json"})
     states = {name: number.text for name, number in numbers.items() if name.startswith("states/")}
     assert states == {
         "states/own/variance/orders_of_magnitude": "10.2",
@@ -465,6 +467,7 @@ def test_the_script_writes_the_same_bytes_twice(runs, exact, tmp_path):
         "text": "55.73",
         "file": f"{made['folder'][0]}/summary.json",
         "measured_on": "Digits in the place of CIFAR-10",
+        "of": {"quantity": "best", **typed({"dataset": "cifar10", **DEFAULTS, "alpha": "0.1", "arm": "fp32"})},
     }
     assert content["memory/cifar10/fp32/64/fp32_mb"]["measured_on"] == "", "nothing was trained for it"
     assert len((tmp_path / "once/numbers.tex").read_text().splitlines()) == len(content) + 2

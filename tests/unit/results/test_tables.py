@@ -34,7 +34,7 @@ LABELS = {
     "arm": {"fp32": "FP32", "q-localadam": "Q-LocalAdam", "naive-int8": "Naive INT8"},
 }
 STANDS_FOR = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-MULTISEED = """\
+SIGNIFICANCE = """\
 dataset,alpha,arm,n,seeds,mean,std,min,max,difference,relative_percent,ci_low,ci_high,t,df,p,welch_t,welch_df,welch_p,welch_ci_low,welch_ci_high,cohens_d,reason
 cifar10,0.5,fp32,3,1 2 3,86.93,0.73,86.0,87.5,,,,,,,,,,,,,,
 cifar10,0.5,q-localadam,3,1 2 3,87.04,0.24,86.8,87.3,0.11,0.1,-1.12,1.34,0.2,4.0,0.82,0.2,2.4,0.83,-1.5,1.7,0.2,
@@ -54,7 +54,7 @@ round,layer,dimensions,numel,zero,below,p1,p10,median,p90,p99
 15,all,,3600000,1.0,0.0,,,,,
 15,layer1.0.conv1.weight,4,3600000,1.0,0.0,,,,,
 """
-WATCHED = {"steps": "steps.csv", "variance": "variance.csv", "summary": "found.json"}
+ANALYSED = {"step_errors": "step_errors.csv", "variance": "variance.csv", "summary": "found.json"}
 SCALING_COLUMNS = ("fp32", "held", "published")
 
 
@@ -113,20 +113,20 @@ def files(tmp_path_factory):
     """The analyses: memory and tests as given, partitions and scaling as they are."""
     folder = tmp_path_factory.mktemp("analyses")
     (folder / "memory.csv").write_text(MEMORY)
-    (folder / "multiseed.csv").write_text(MULTISEED)
+    (folder / "significance.csv").write_text(SIGNIFICANCE)
     (folder / "contrasts.csv").write_text(CONTRASTS)
     answered(folder / "answers.csv")
-    heterogeneity, clients = [], []
+    overview, clients = [], []
     for dataset in STANDS_FOR:
         labels, names = training_labels(dataset), class_names(dataset)
         for alpha in (0.1, 0.5, 1.0, "iid"):
             part = partition(labels, 10, alpha, 42)
-            heterogeneity.append({"dataset": dataset, "alpha": alpha, **asdict(summary(part, labels))})
+            overview.append({"dataset": dataset, "alpha": alpha, **asdict(summary(part, labels))})
             for row in client_rows(part, labels):
                 clients.append(
                     {"dataset": dataset, "alpha": alpha, **asdict(row), "dominant_name": names[row.dominant]}
                 )
-    pd.DataFrame(heterogeneity).to_csv(folder / "heterogeneity.csv", index=False)
+    pd.DataFrame(overview).to_csv(folder / "data_distribution.csv", index=False)
     pd.DataFrame(clients).to_csv(folder / "clients.csv", index=False)
     scaling = [
         {
@@ -141,15 +141,24 @@ def files(tmp_path_factory):
         for count in (10**7, 10**8, 10**9, 10**10)
     ]
     pd.DataFrame(scaling).to_csv(folder / "scaling.csv", index=False)
-    (folder / "steps.csv").write_text(STEPS)
+    (folder / "step_errors.csv").write_text(STEPS)
     (folder / "variance.csv").write_text(VARIANCE)
     found = {"steps": 24, "samples": 1234, "round": 4, "partition": {"alpha": 0.1}, "floor": 1e-8}
     (folder / "found.json").write_text(json.dumps(found))
     arms = {name: {"arm": name} for name in ("fp32", "q-localadam")}
     client_memory(arms).to_csv(folder / "client_memory.csv", index=False)
-    names = ("memory", "multiseed", "contrasts", "answers", "heterogeneity", "clients", "scaling", "client_memory")
-    watched = {f"{name}.{dataset}": folder / file for name, file in WATCHED.items() for dataset in STANDS_FOR}
-    return {**{name: folder / f"{name}.csv" for name in names}, **watched}
+    names = (
+        "memory",
+        "significance",
+        "contrasts",
+        "answers",
+        "data_distribution",
+        "clients",
+        "scaling",
+        "client_memory",
+    )
+    analysed = {f"{name}.{dataset}": folder / file for name, file in ANALYSED.items() for dataset in STANDS_FOR}
+    return {**{name: folder / f"{name}.csv" for name in names}, **analysed}
 
 
 def spec(kind, **entry):
@@ -373,19 +382,19 @@ def test_errors_name_the_key_and_what_is_accepted(main_runs, files, entry, messa
 
 
 @pytest.mark.parametrize("none", [None, pd.DataFrame()])
-@pytest.mark.parametrize("kind", ["runs", "heterogeneity", "multiseed", "contrasts"])
+@pytest.mark.parametrize("kind", ["runs", "side_by_side", "significance", "contrasts"])
 def test_tables_of_runs_need_runs(files, none, kind):
     with pytest.raises(ValueError, match=f"table t_1: kind '{kind}' needs training runs, got none"):
         build(spec(kind, rows="arm", columns=["best"]), none, files)
 
 
-def test_heterogeneity_has_a_row_for_each_alpha_and_compares_within_it(runs, files):
+def test_side_by_side_has_a_row_for_each_alpha_and_compares_within_it(runs, files):
     best = {"iid": (89.09, 88.78), "1.0": (88.25, 88.35), "0.1": (81.67, 11.5)}
     made = runs(
         *({"alpha": a, "arm": "fp32", "best": both[0]} for a, both in best.items()),
         *({"alpha": a, "arm": "q-localadam", "best": both[1]} for a, both in best.items()),
     )
-    table = build(spec("heterogeneity"), made, files)
+    table = build(spec("side_by_side"), made, files)
     # The best accuracy stands twice in 20 rounds, once of them in the last 7.
     assert [[row[0], *row[1:3], *row[3:5]] for row in rows_of(table)] == [
         ["IID", r"\textbf{12.73}", "12.68", r"\textbf{89.09}", "88.78"],
@@ -402,8 +411,8 @@ def test_heterogeneity_has_a_row_for_each_alpha_and_compares_within_it(runs, fil
     assert csv_of(table)["difference"].round(2).tolist() == [0, -0.31, 0, 0.1, 0, -70.17]
 
 
-def test_heterogeneity_of_two_data_sets_has_a_group_for_each(main_runs, files):
-    table = build(spec("heterogeneity"), main_runs, files)
+def test_side_by_side_of_two_data_sets_has_a_group_for_each(main_runs, files):
+    table = build(spec("side_by_side"), main_runs, files)
     assert [row[:2] for row in rows_of(table)] == [
         ["Digits", "0.1"],
         [r"\shortstack[l]{Digit\strut\\[-3pt]pairs\strut}", "0.1"],
@@ -414,7 +423,7 @@ def test_heterogeneity_of_two_data_sets_has_a_group_for_each(main_runs, files):
 def test_arms_stand_beside_each_other_for_other_rows_than_alphas(runs, files):
     sizes = itertools.product(("q-localadam", "naive-int8"), (32, 64), (1, 2))
     made = runs(*({"arm": a, "block_size": b, "seed": s, "best": 80 + s, "final": b} for a, b, s in sizes))
-    table = build(spec("heterogeneity", rows="block_size"), made, files)
+    table = build(spec("side_by_side", rows="block_size"), made, files)
     assert [row[:5] for row in rows_of(table)] == [
         [str(b), *[rf"{b / 7:.2f}$\pm$0.00"] * 2, *["81.50"] * 2] for b in (32, 64)
     ]
@@ -487,8 +496,8 @@ ALIKE = ("5.71", "40.00", "4.50")
 """Over the last 7 of 20 rounds, in the last, and over all, with 50 % in one and 40 % in the last."""
 
 
-def test_multiseed_shows_tests_and_says_why_one_is_missing(seed_runs, files):
-    table = build(spec("multiseed"), seed_runs, files)
+def test_significance_shows_tests_and_says_why_one_is_missing(seed_runs, files):
+    table = build(spec("significance"), seed_runs, files)
     first, *others = rows_of(table)
     assert first == [
         r"\multirow{2}{*}{\shortstack[l]{Digits\strut\\[-3pt]$\alpha=0.5$\strut}}",
@@ -511,8 +520,8 @@ def test_multiseed_shows_tests_and_says_why_one_is_missing(seed_runs, files):
     assert "seeds 1, 2 and 3." in table.caption
 
 
-def test_multiseed_csv_joins_tests_and_runs(seed_runs, files):
-    row = csv_of(build(spec("multiseed"), seed_runs, files)).iloc[3]
+def test_significance_csv_joins_tests_and_runs(seed_runs, files):
+    row = csv_of(build(spec("significance"), seed_runs, files)).iloc[3]
     assert (row["arm"], row["alpha"], row["p"], row["welch_ci_high"]) == ("q-localadam", "0.1", 0.0019, 9.3)
     assert (row["best_round"], row["final"], row["paper_held_bytes"], row["difference"]) == (
         "7 7 7",
@@ -522,14 +531,14 @@ def test_multiseed_csv_joins_tests_and_runs(seed_runs, files):
     )
 
 
-def test_multiseed_shows_only_what_is_selected(seed_runs, files):
-    table = build(spec("multiseed"), seed_runs[seed_runs["dataset"] == "cifar10"], files)
+def test_significance_shows_only_what_is_selected(seed_runs, files):
+    table = build(spec("significance"), seed_runs[seed_runs["dataset"] == "cifar10"], files)
     assert [row[1] for row in rows_of(table)] == ["FP32", "Q-LocalAdam"]
 
 
 def test_tiny_p_values_are_not_zero(seed_runs, files, tmp_path):
-    (tmp_path / "multiseed.csv").write_text(MULTISEED.replace("0.0019", "1e-7"))
-    table = build(spec("multiseed"), seed_runs, {**files, "multiseed": tmp_path / "multiseed.csv"})
+    (tmp_path / "significance.csv").write_text(SIGNIFICANCE.replace("0.0019", "1e-7"))
+    table = build(spec("significance"), seed_runs, {**files, "significance": tmp_path / "significance.csv"})
     assert rows_of(table)[3][4] == r"\textbf{$<$0.001}\rlap{$^{**}$}"
 
 
@@ -627,15 +636,15 @@ def test_a_table_is_as_wide_as_it_has_to_be(runs, files):
 
 def test_every_table_of_runs_shows_all_four_accuracies(main_runs, seed_runs, files):
     config = yaml.safe_load((Path(__file__).parents[3] / "config.yaml").read_text())
-    made = {"runs": main_runs, "heterogeneity": main_runs, "multiseed": seed_runs, "contrasts": main_runs}
-    names = {"runs": "Last third.*Best.*Final.*All", "heterogeneity": "Last third.*Best.*Final.*All"}
-    names |= {"multiseed": "Best.*Last.*third.*Final.*All", "contrasts": "Last third.*Best.*Final.*All"}
+    made = {"runs": main_runs, "side_by_side": main_runs, "significance": seed_runs, "contrasts": main_runs}
+    names = {"runs": "Last third.*Best.*Final.*All", "side_by_side": "Last third.*Best.*Final.*All"}
+    names |= {"significance": "Best.*Last.*third.*Final.*All", "contrasts": "Last third.*Best.*Final.*All"}
     tables = [entry for entry in config["tables"].values() if entry["kind"] in made]
     assert {entry["kind"] for entry in tables} == set(made)
     assert {entry["kind"] for entry in config["tables"].values() if "experiments" in entry} == {*made, "registered"}
     for entry in tables:
-        told = spec(**{**entry, "name": "t_1", "where": {}, "rows": "arm" if entry["kind"] == "runs" else "alpha"})
-        table = build(told, made[entry["kind"]], files)
+        asked = spec(**{**entry, "name": "t_1", "where": {}, "rows": "arm" if entry["kind"] == "runs" else "alpha"})
+        table = build(asked, made[entry["kind"]], files)
         heads = " ".join(f"{column.over or ''} {column.head}" for column in table.columns)
         assert re.search(names[entry["kind"]], heads), entry
         assert {"last_third", "best", "final", "mean"} <= {*table.data, *table.data.get("metric", ())}
@@ -660,23 +669,23 @@ def test_words():
 @pytest.mark.skipif(shutil.which("latexmk") is None, reason="latexmk is not installed")
 def test_every_kind_compiles_and_fits_the_paper(main_runs, seed_runs, files, tmp_path):
     two_arms = main_runs[main_runs["arm"] != "naive-int8"]
-    runs_of = {"runs": main_runs, "heterogeneity": two_arms, "multiseed": seed_runs, "contrasts": main_runs}
+    runs_of = {"runs": main_runs, "side_by_side": two_arms, "significance": seed_runs, "contrasts": main_runs}
     entry = {"rows": "arm", "columns": ["best", "memory"], "caption": "50 % of a_b & c", "where": {}, "margin": 0.05}
-    apart = ("registered", "clients", "steps", "variance", "released", "model_size", "microscope")
+    apart = ("registered", "clients", "step_errors", "variance", "released", "model_size", "microscope")
     specs = [spec(kind, **{**entry, "name": kind}) for kind in shown_as("tables") if kind not in apart]
     specs += [spec("registered", name="registered", labels=ALL_LABELS)]
     specs += [spec("released", name=part, part=part) for part in released.PARTS]
     specs += [spec("clients", name=name, where={"dataset": name}) for name in STANDS_FOR]
     specs += [arms_table(name="wide", columns=["best", "final", "difference", "memory"])]
-    specs += [spec("steps", name="steps", where={"dataset": list(STANDS_FOR), "arm": list(LABELS["arm"])})]
+    specs += [spec("step_errors", name="steps", where={"dataset": list(STANDS_FOR), "arm": list(LABELS["arm"])})]
     specs += [spec("variance", name="variance", where={"dataset": list(STANDS_FOR)})]
     files = {**files, "released": Path(__file__).parents[3] / released.SOURCE}
-    for told in specs:
-        (tmp_path / f"{told['name']}.tex").write_text(build(told, runs_of.get(told["kind"]), files).latex())
+    for one in specs:
+        (tmp_path / f"{one['name']}.tex").write_text(build(one, runs_of.get(one["kind"]), files).latex())
     (tmp_path / "all.tex").write_text(
         r"\documentclass[twocolumn]{article}\usepackage[textwidth=7in,textheight=9in]{geometry}"
         r"\setlength{\columnsep}{0.4in}\usepackage{booktabs,multirow}\begin{document}"
-        + "".join(rf"\input{{{told['name']}}}\clearpage" for told in specs)
+        + "".join(rf"\input{{{one['name']}}}\clearpage" for one in specs)
         + r"\end{document}"
     )
     command = ["latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]

@@ -33,11 +33,10 @@ SECTIONS = (
     "Beyond the paper",
 )
 """In the order they are read."""
-COMMON: Mapping[str, Mapping[str, Any]] = {
-    "tables": {"kind": {}, "caption": ref("text"), "group": ref("group")},
-    "figures": {"kind": {}, "group": ref("group")},
-}
-"""Keys that all entries of config.yaml have, or may have."""
+REQUIRED: Mapping[str, Mapping[str, Any]] = {"tables": {"kind": {}, "caption": ref("text")}, "figures": {"kind": {}}}
+"""Keys that all entries of config.yaml have."""
+COMMON = {"group": ref("group"), "section": {"enum": list(SECTIONS)}}
+"""Keys that all of them may have."""
 
 
 def as_table(spec: Spec) -> AsTable:
@@ -61,11 +60,10 @@ def shown_as(part: str) -> dict[str, Shown]:
 
 
 def section(entry: Config) -> str:
-    """Where a table or a figure of config.yaml stands in the report."""
+    """Where a table or a figure of config.yaml stands in the report: as it says itself, or else as its kind does."""
     if entry.get("group") == "beyond":
         return "Beyond the paper"
-    first = entry.get("panels", [entry])[0]
-    return KINDS[entry["kind"]].section or ("Main results" if "main" in first["experiments"] else "Ablations")
+    return str(entry.get("section", KINDS[entry["kind"]].section))
 
 
 def figure_title(spec: Spec) -> str:
@@ -87,7 +85,7 @@ def schema() -> dict[str, Any]:
     definitions = read_yaml(Path(project_file(SCHEMA)).read_text())["$defs"]
     sizes = {name: _object(analysis.size) for name, analysis in ANALYSES.items() if analysis.size}
     scale = {"properties": {"analyses": _object(sizes)}}
-    parts = {part: {"additionalProperties": _entry(part)} for part in COMMON}
+    parts = {part: {"additionalProperties": _entry(part)} for part in REQUIRED}
     return {"properties": {**parts, "scales": {"additionalProperties": scale}}, "$defs": definitions}
 
 
@@ -97,11 +95,10 @@ def _object(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entry(part: str) -> dict[str, Any]:
     kinds = shown_as(part)
-    required = [name for name in COMMON[part] if name != "group"]
     return {
         "type": "object",
-        "description": f"an entry with {' and '.join(required)}",
-        "required": required,
+        "description": f"an entry with {' and '.join(REQUIRED[part])}",
+        "required": list(REQUIRED[part]),
         "properties": {"kind": {"enum": list(kinds)}},
         "allOf": [
             {"if": {"properties": {"kind": {"const": name}}}, "then": _keys(part, shown)}
@@ -111,7 +108,7 @@ def _entry(part: str) -> dict[str, Any]:
 
 
 def _keys(part: str, shown: Shown) -> dict[str, Any]:
-    keys = {**COMMON[part], **shown.keys, **shown.optional}
+    keys = {**REQUIRED[part], **COMMON, **shown.keys, **shown.optional}
     return {"required": list(shown.keys), "properties": keys, "additionalProperties": False}
 
 
@@ -119,7 +116,7 @@ def check(config: Config) -> None:
     """Raise ValueError at the first mistake in `tables`, `figures` or `gallery`."""
     refuse_by_schema(config, schema())
     refuse_unknown("gallery", config["gallery"], config["figures"])
-    for part in COMMON:
+    for part in REQUIRED:
         for name, entry in config[part].items():
             check_selection(config, f"{part}, {name}", entry)
             shown_as(part)[entry["kind"]].check(config, f"{part}.{name}", entry)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import of_the_paper
 from qlocaladam.experiments.grid import as_list
+from qlocaladam.files import table_rows
 from qlocaladam.results.captions import SIZE_OF_THE_PAPER, analysed_caption
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
@@ -96,7 +97,7 @@ def _client_bars(axes: Axes, bars: pd.DataFrame) -> None:
         width = bars[f"{part}_bytes"].to_numpy() / 1e6
         axes.barh(places, width, 0.72, left, color=colour, edgecolor="white", linewidth=0.4, label=label)
         left = left + width
-    for place, row in zip(places, bars.to_dict("records"), strict=True):
+    for place, row in zip(places, table_rows(bars), strict=True):
         saved = f", {row['saved_percent']:.1f} % less" if row["saved_percent"] else ""
         words = f" {row['total_bytes'] / 1e6:,.0f}, states {row['states_bytes'] / 1e6:.1f}{saved}"
         axes.text(left[place], place, words, fontsize=SMALL, va="center")

@@ -12,6 +12,7 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import compared_over_seeds
 from qlocaladam.experiments.runs import METRICS
+from qlocaladam.files import table_rows
 from qlocaladam.results import forest
 from qlocaladam.results.captions import MISSING_NOTE, arms_by_dataset, reason_notes, trained_caption
 from qlocaladam.results.cells import HEADS, accuracies, difference_with_interval, flagged, interval
@@ -20,7 +21,7 @@ from qlocaladam.results.columns import interval as interval_column
 from qlocaladam.results.kind import AsFigure, AsTable, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, dataset_and_alpha, in_words, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, listed
-from qlocaladam.results.number import Form, Label, Number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
 from qlocaladam.results.rows import Row, as_number, count_missing, frame, grouped, place, read, trained, unique
 from qlocaladam.results.style import GREY, PAGE, Line, hue_lines, sheet
 
@@ -162,7 +163,7 @@ def _panel(axes: Axes, tests: pd.DataFrame, seeds: pd.DataFrame, lines: Mapping[
     forest.axis(axes, tests[["difference", "simultaneous_low", "simultaneous_high"]], tests["margin"].iloc[0])
     axes.axvline(0, color=GREY, linewidth=0.7, zorder=1)
     axes.grid(False, axis="y")
-    for row in tests.to_dict("records"):
+    for row in table_rows(tests):
         place, colour = list(lines).index(row["arm"]), lines[row["arm"]].color
         own = seeds[seeds["arm"] == row["arm"]]["difference"]
         axes.plot(own, np.full(len(own), place + 0.27), "|", color=colour, markersize=3.5, markeredgewidth=0.6)
@@ -181,9 +182,9 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "simultaneous", "tost_ci") for end in ("low", "high")}
     forms |= dict.fromkeys(("p", "tost_p", "wider_tost_p"), p_value)
     forms |= {"runs": "d", "collapsed": "d"}
-    for row in pd.read_csv(path, dtype={"alpha": str, "seeds": str}).to_dict("records"):
-        name = f"contrasts/{table}/{row['dataset']}/{row['alpha']}/{row['arm']}/{row['metric']}"
-        yield from numbers_of(name, row, forms, path, label(row["dataset"]))
+    for row in table_rows(pd.read_csv(path, dtype={"alpha": str, "seeds": str})):
+        of = {"kind": "contrasts", "table": table, **chosen(row, "dataset", "alpha", "arm", "metric")}
+        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
 
 
 TESTS, DIFFERENCES = (f"{{analysis}}/contrasts/{{table}}/{name}.csv" for name in ("contrasts", "differences"))

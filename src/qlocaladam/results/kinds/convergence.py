@@ -10,6 +10,7 @@ import pandas as pd
 from qlocaladam.experiments.consistency import one_run_but_for_seeds, shown_runs
 from qlocaladam.experiments.grid import GRID
 from qlocaladam.experiments.runs import collapsed, read_histories
+from qlocaladam.files import table_rows
 from qlocaladam.results.kind import AXIS, AsFigure, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import AXES, ROWS, Names, in_words
 from qlocaladam.results.latex import listed
@@ -99,7 +100,7 @@ def _mark_divergence(axes: Axes, hue: str, diverged: pd.DataFrame, lines: Mappin
         return
     cross: dict[str, Any] = {"linestyle": "", "marker": "x", "markersize": 6, "markeredgewidth": 1.6, "label": "_"}
     beside: dict[str, Any] = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": SMALL}
-    for last in read_histories(diverged).groupby(list(GRID)).tail(1).to_dict("records"):
+    for last in table_rows(read_histories(diverged).groupby(list(GRID)).tail(1)):
         end, colour = (last["round"], last["accuracy"]), lines[last[hue]].color
         axes.plot(*end, color=colour, **cross)
         axes.annotate("diverged", end, color=colour, **beside)
@@ -147,6 +148,7 @@ PANELS = {
     },
 }
 KIND = Kind(
+    section="Ablations",
     figure=AsFigure(
         figure,
         "Accuracy on the test set after each federated round, trained at scale *{scale}*. A line is the mean over "
@@ -156,5 +158,5 @@ KIND = Kind(
         keys={"panels": PANELS},
         check=check,
         title=title,
-    )
+    ),
 )

@@ -18,7 +18,7 @@ from qlocaladam.results.rows import Row, analysed, as_number, frame, grouped, un
 
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files, with_ratio: bool = False) -> Table:
     """How unlike each other the clients are, for each data set and alpha."""
-    rows = analysed(spec, files, "heterogeneity")
+    rows = analysed(spec, files, "data_distribution")
     groups = []
     for dataset, of_dataset in grouped(rows, "dataset"):
         cells = [
@@ -78,7 +78,7 @@ def _rounding_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
 AS_TABLE = AsTable(
     table,
     SIZE_OF_THE_PAPER,
-    reads={"heterogeneity": "{exact}/heterogeneity.csv"},
+    reads={"data_distribution": "{exact}/data_distribution.csv"},
     optional={"where": ref("where")},
     check=of_the_papers_partitions,
     columns={

@@ -80,18 +80,18 @@ def _mark_offset(axes: Axes, offset: float, variance: Mapping[str, float]) -> No
 
 def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     """Every number of the summary, by its own name: states/cifar10/variance/orders_of_magnitude."""
-    summary, on = json.loads(path.read_text()), label(dataset)
+    own, summary, on = {"kind": "states", "dataset": dataset}, json.loads(path.read_text()), label(dataset)
     for part in ("variance", "momentum"):
-        name, found = f"states/{dataset}/{part}", summary[part]
-        yield from numbers_of(name, found, dict.fromkeys(found, ".3g"), path, on)
+        of, found = {**own, "part": part}, summary[part]
+        yield from numbers_of(of, found, dict.fromkeys(found, ".3g"), path, on)
         for share in (share for share in found if share.startswith(("zero_", "below_", "within_"))):
             percent = None if found[share] is None else 100 * found[share]
-            yield number(f"{name}/{share}_percent", percent, ".2f", path, on=on)
+            yield number({**of, "quantity": f"{share}_percent"}, percent, ".2f", path, on=on)
     least, greatest = (summary["variance"][name] for name in ("min_positive", "max"))
     span = greatest / least if least else None
-    yield number(f"states/{dataset}/variance/max_over_min", span, ".3g", path, on=on)
+    yield number({**own, "part": "variance", "quantity": "max_over_min"}, span, ".3g", path, on=on)
     forms = {"steps": ",d", "batch_size": ",d", "parameters": ",d", "log_offset": ".3g"}
-    yield from numbers_of(f"states/{dataset}", summary, forms, path, on)
+    yield from numbers_of(own, summary, forms, path, on)
 
 
 def options(layout: Layout, dataset: str) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import arms_of_this_package, of_text
 from qlocaladam.experiments.grid import DEFAULTS, as_list
+from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import arm_request, arm_settings, own_size
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, Kind, Spec, ref
@@ -49,14 +50,9 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         clients.append(f"{label}: {_client(found, rows[0])}")
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}, the first round. {'; '.join(clients)}.",
-                "Each arm trains by itself; an error is the distance of a weight's step from the one that exact "
-                "states, made of the same gradients, would have taken.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}, the first round. {'; '.join(clients)}. "
+        "Each arm trains by itself; an error is the distance of a weight's step from the one that exact "
+        "states, made of the same gradients, would have taken.",
         columns=[DATASET, ROWS["arm"], *COLUMNS.values()],
         groups=groups,
         data=frame(data),
@@ -105,7 +101,7 @@ def _panels(panels: Sequence[Axes], table: pd.DataFrame, lines: Mapping[str, Lin
         every = -(-len(of_arm) // 6)
         marks = (position * every // len(lines), every)
         for axes, name in ((loss, "loss"), (error, "max")):
-            axes.plot("step", name, data=of_arm, label=names[arm], markevery=marks, **line._asdict())
+            axes.plot(of_arm["step"], of_arm[name], label=names[arm], markevery=marks, **line._asdict())
     error.set_xlabel("Local step")
     whole_numbers(error)
     error.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
@@ -119,9 +115,10 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     forms: dict[str, Form] = {"steps": "d", "median": ".2g", "p99": ".2g", "max": ".2g", "relative_way": ".3g"}
     forms |= {"first_loss": ".2f", "last_loss": ".2f"}
     forms |= {"zero_percent": ".1f", "below_percent": ".1f", "far_percent": ".2f"}
-    for row in pd.read_csv(path).to_dict("records"):
+    for row in table_rows(pd.read_csv(path)):
         row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below", "far")}
-        yield from numbers_of(f"microscope/{dataset}/{row['arm']}", row, forms, path, label(dataset))
+        of = {"kind": "microscope", "dataset": dataset, "arm": row["arm"]}
+        yield from numbers_of(of, row, forms, path, label(dataset))
 
 
 def _size(layout: Layout, dataset: str) -> dict[str, Any]:

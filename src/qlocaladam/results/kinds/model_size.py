@@ -12,14 +12,15 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import arms_of_this_package, of_text
 from qlocaladam.experiments.grid import as_list
+from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import arm_request, arm_settings, own_size
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table, power_of_ten
-from qlocaladam.results.number import Label, Number, number
+from qlocaladam.results.number import Label, Number, Row, number, numbers_of
 from qlocaladam.results.style import ARM_LINES, GREY, PAGE, chosen_lines, label_below, sheet
 
 if TYPE_CHECKING:
@@ -46,15 +47,10 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     trained = f"{found['steps']} steps of batches of {found['settings']['batch_size']}"
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}: {trained} windows of {latex(spec, 'dataset', dataset)}, "
-                r"the same weights and batches for each arm. The share (\%) of weights whose variance in FP32 is 0 "
-                "after the last step, or above 0 but below the floor of the released code, "
-                f"{power_of_ten(found['floor'])}, and the length of all steps over that of FP32's.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}: {trained} windows of {latex(spec, 'dataset', dataset)}, "
+        r"the same weights and batches for each arm. The share (\%) of weights whose variance in FP32 is 0 "
+        "after the last step, or above 0 but below the floor of the released code, "
+        f"{power_of_ten(found['floor'])}, and the length of all steps over that of FP32's.",
         columns=[
             *(Column("Width"), Column("Parameters"), Column("$v=0$"), Column(rf"below{BREAK}floor")),
             *(Column(latex(spec, "arm", arm).replace(" ", BREAK), over="Length of the way") for arm in arms),
@@ -97,18 +93,17 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     by_width = [of_width for _, of_width in pd.read_csv(path).groupby("width")]
     on = label(dataset)
     for place, of_width in enumerate(by_width, 1):
-        name, first = f"model_size/{dataset}/{place}", of_width.iloc[0]
-        yield number(f"{name}/width", int(first["width"]), "d", path, on=on)
-        yield number(f"{name}/parameters", int(first["parameters"]), ",d", path, on=on)
-        yield from _of_width(name, of_width, path, on)
-    yield from _of_width(f"model_size/{dataset}/largest", by_width[-1], path, on)
+        of, first = {"kind": "model_size", "dataset": dataset, "size": place}, table_rows(of_width)[0]
+        yield from numbers_of(of, first, {"width": "d", "parameters": ",d"}, path, on)
+        yield from _of_width(of, of_width, path, on)
+    yield from _of_width({"kind": "model_size", "dataset": dataset, "size": "largest"}, by_width[-1], path, on)
 
 
-def _of_width(name: str, rows: pd.DataFrame, path: Path, on: str) -> Iterator[Number]:
+def _of_width(of: Row, rows: pd.DataFrame, path: Path, on: str) -> Iterator[Number]:
     below = 100 * rows[["zero", "below"]].iloc[0].sum()
-    yield number(f"{name}/below_percent", below, ".1f", path, on=on)
-    for row in rows.to_dict("records"):
-        yield number(f"{name}/{row['arm']}/relative_way", row["relative_way"], ".2f", path, on=on)
+    yield number({**of, "quantity": "below_percent"}, below, ".1f", path, on=on)
+    for row in table_rows(rows):
+        yield from numbers_of({**of, "arm": row["arm"]}, row, {"relative_way": ".2f"}, path, on)
 
 
 def options(layout: Layout, dataset: str) -> dict[str, Any]:

@@ -13,15 +13,16 @@ import pandas as pd
 from qlocaladam.analysis.registered import EXPLORATORY, MISSING, NO, OPEN, PRELIMINARY, YES
 from qlocaladam.experiments import configuration
 from qlocaladam.experiments.runs import METRICS
+from qlocaladam.files import table_rows
 from qlocaladam.project import project_file
 from qlocaladam.results import forest
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import p_text
 from qlocaladam.results.columns import column, interval, p_column, p_value
 from qlocaladam.results.kind import AsFigure, AsTable, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, bold, escape, signed
-from qlocaladam.results.number import Form, Label, Number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
 from qlocaladam.results.style import GREY, PAGE, SMALL, sheet
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
 
 def _question(spec: Spec, rows: pd.DataFrame) -> list[list[str]]:
     """The cells of a question; what it claims and its answer stand once."""
-    first = rows.iloc[0]
+    first = table_rows(rows)[0]
     answer = bold(first["answer"], first["answer"] in (YES, NO))
     status = "" if first["status"] == "final" else f"({escape(first['status'])})"
     claims, answered = (_spread(words, len(rows)) for words in (_claim(spec, first), [answer, status]))
@@ -79,7 +80,7 @@ def _question(spec: Spec, rows: pd.DataFrame) -> list[list[str]]:
             f"{row['n']:.0f} of {row['seeds_wanted']}",
             answered[place],
         ]
-        for place, row in enumerate(rows.to_dict("records"))
+        for place, row in enumerate(table_rows(rows))
     ]
 
 
@@ -88,14 +89,14 @@ def _reason_notes(spec: Spec, rows: pd.DataFrame) -> list[str]:
     explained = rows[rows["reason"].notna() & (rows["status"] != MISSING)]
     return [
         f"{escape(row['question'])}, {latex(spec, 'dataset', row['dataset'])}: {escape(row['reason'])}."
-        for row in explained.to_dict("records")
+        for row in table_rows(explained)
     ]
 
 
 def _caption(spec: Spec, rows: pd.DataFrame) -> str:
     counts = rows.drop_duplicates("question")["answer"].value_counts()
     said = ", ".join(f"{counts[answer]} {answer}" for answer in (YES, NO, EXPLORATORY, OPEN) if answer in counts)
-    return f"{opening(spec)} {at_scale(spec)}: {said}."
+    return f"{at_scale(spec)}: {said}."
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -154,7 +155,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, questions: list[str]) -> None:
     else:
         percent = tested[INTERVAL].mul(100 / tested["baseline_mean"], axis=0)
         forest.axis(axes, percent, 100 * (tested["margin"] / tested["baseline_mean"]).max())
-    for row in rows.to_dict("records"):
+    for row in table_rows(rows):
         place = questions.index(row["question"])
         if pd.isna(row["difference"]):
             said: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "color": GREY}
@@ -181,9 +182,9 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "baseline_mean": ".2f", "difference": "+z.2f", "margin": ".2f"}
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "tost_ci") for end in ("low", "high")}
     forms |= {"p": p_value, "wider_p": p_value, "paired_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
-    for row in _read(path).to_dict("records"):
-        name = f"registered/{row['question']}/{row['dataset']}"
-        yield from numbers_of(name, row, forms, path, label(row["dataset"]))
+    for row in table_rows(_read(path)):
+        of = {"kind": "registered", **chosen(row, "question", "dataset")}
+        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
 
 
 def check(config: Config, key: str, entry: Config) -> None:

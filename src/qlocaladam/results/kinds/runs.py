@@ -55,6 +55,7 @@ COLUMNS = {
     "items": {"enum": list(HEADS)},
 }
 KIND = Kind(
+    section="Ablations",
     table=AsTable(
         table,
         SAID,
@@ -63,5 +64,5 @@ KIND = Kind(
         optional={"where": ref("where")},
         check=check,
         columns=TRAINED,
-    )
+    ),
 )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from qlocaladam.experiments.grid import as_list
 from qlocaladam.results.kind import AsFigure, Files, Kind, Spec, ref
-from qlocaladam.results.kinds import steps
+from qlocaladam.results.kinds import step_errors
 from qlocaladam.results.style import PAGE, SMALL, chosen_lines, sheet
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
 
     datasets, labels = as_list(spec["where"]["dataset"]), spec["labels"]
     arms = list(chosen_lines(spec))
-    tables = [_layer_errors(files[f"steps.{dataset}"], arms) for dataset in datasets]
+    tables = [_layer_errors(files[f"step_errors.{dataset}"], arms) for dataset in datasets]
     drawn = sheet(PAGE, 1.6 + 0.145 * max(map(len, tables)))
     grid = drawn.subplots(1, len(tables), squeeze=False)[0]
     for dataset, table, axes in zip(datasets, tables, grid, strict=True):
@@ -54,7 +54,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
 
 def _layer_errors(path: Path, arms: Sequence[str]) -> pd.DataFrame:
     rows = pd.read_csv(path)
-    rows = rows[(rows["step"] == rows["step"].max()) & (rows["dimensions"] > 1)]
+    rows = rows[rows["step"].eq(rows["step"].max()) & (rows["dimensions"] > 1)]
     return rows.pivot_table(index="layer", columns="arm", values="max", sort=False)[list(arms)]
 
 
@@ -65,9 +65,9 @@ KIND = Kind(
         "How far off the last step of a client would be if each arm had stored the states before it, for each layer "
         "that is a matrix: the largest distance of a weight that had a gradient from the step of FP32, in learning "
         "rates, at scale *{scale}*.",
-        reads={"steps": f"{steps.FOLDER}/steps.csv"},
+        reads={"step_errors": f"{step_errors.FOLDER}/step_errors.csv"},
         keys={"where": ref("datasets_and_arms")},
         title="How far the last step of a client is off, by layer and arm",
     ),
-    analysis=steps.ANALYSIS,
+    analysis=step_errors.ANALYSIS,
 )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from qlocaladam.experiments.grid import as_list
+from qlocaladam.files import table_rows
 from qlocaladam.results.analyses import run_options, run_request
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Spec, ref
@@ -43,14 +44,9 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     places = ("First round", "Last round")
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}, in FP32: {listed(trained)}. Of the weights of all clients "
-                r"of a round, the share (\%) whose variance is exactly 0, and the share above 0 but below the floor of "
-                rf"the released code, {power_of_ten(found['floor'])}.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}, in FP32: {listed(trained)}. Of the weights of all clients "
+        r"of a round, the share (\%) whose variance is exactly 0, and the share above 0 but below the floor of "
+        rf"the released code, {power_of_ten(found['floor'])}.",
         columns=[
             *(DATASET, Column("Part", "l")),
             *(Column(head, over=place) for place in places for head in ("$v=0$", rf"below{BREAK}floor")),
@@ -78,7 +74,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
         floor = json.loads(files[f"summary.{dataset}"].read_text())["floor"]
         _variance_spans(spans, table[table["layer"] == "all"], floor)
         spans.set_title(spec["labels"]["dataset"][dataset])
-        _layer_shares(layers, shares[dataset], most=max(1.0, *(share.max(axis=None) for share in shares.values())))
+        _layer_shares(layers, shares[dataset], most=max(1.0, *(share.max().max() for share in shares.values())))
     grid[0, 0].set_ylabel("Variance $v$ above 0")
     colours = drawn.colorbar(grid[1, 0].collections[0], ax=grid[1].tolist(), location="bottom", aspect=40, pad=0.02)
     colours.set_label("Weights with a gradient whose variance is below the floor (%)")
@@ -99,7 +95,7 @@ def _variance_spans(axes: Axes, rows: pd.DataFrame, floor: float) -> None:
     colour = ARM_LINES["fp32"].color
     for low, high, alpha, label in (("p1", "p99", 0.15, "98 % of weights"), ("p10", "p90", 0.3, "80 %")):
         axes.fill_between(rows["round"], rows[low], rows[high], color=colour, alpha=alpha, linewidth=0, label=label)
-    axes.plot("round", "median", data=rows, color=colour, label="median")
+    axes.plot(rows["round"], rows["median"], color=colour, label="median")
     axes.axhline(floor, color=ARM_LINES["q-localadam"].color, linestyle="--", linewidth=0.9)
     axes.annotate(
         "floor of the released code",
@@ -130,9 +126,10 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     """Of all weights of the clients of the first and the last round, those without a gradient counted as 0."""
     rows = pd.read_csv(path)
     forms = {"zero_percent": ".1f", "below_percent": ".1f", "p10": ".1e", "median": ".1e", "p90": ".1e"}
-    for when, row in zip(("first", "last"), rows[rows["layer"] == "all"].iloc[[0, -1]].to_dict("records"), strict=True):
+    for when, row in zip(("first", "last"), table_rows(rows[rows["layer"] == "all"].iloc[[0, -1]]), strict=True):
         row |= {f"{name}_percent": 100 * row[name] for name in ("zero", "below")}
-        yield from numbers_of(f"variance/{dataset}/{when}", row, forms, path, label(dataset))
+        of = {"kind": "variance", "dataset": dataset, "when": when}
+        yield from numbers_of(of, row, forms, path, label(dataset))
 
 
 FOLDER = "{analysis}/variance/{dataset}"

@@ -10,6 +10,7 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import compared_over_seeds
 from qlocaladam.experiments.runs import ALL_ROUNDS, METRICS
+from qlocaladam.files import table_rows
 from qlocaladam.results.captions import reason_notes, run_notes, trained_caption
 from qlocaladam.results.cells import (
     HEADS,
@@ -26,7 +27,7 @@ from qlocaladam.results.kind import AsTable, Files, Kind, Spec, ref
 from qlocaladam.results.kinds.runs import SAID
 from qlocaladam.results.labels import DATASET, ROWS, dataset_and_alpha, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table
-from qlocaladam.results.number import Form, Label, Number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
 from qlocaladam.results.rows import Row, as_number, frame, grouped, place, read, summarised, trained
 
 SHOWN = (*METRICS, "memory")
@@ -41,7 +42,7 @@ COMPARED = ("fp32", "q-localadam")
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     """Means over seeds and tests against the reference arm, for each data set with its alpha."""
     runs = trained(spec, runs)
-    rows = _with_tests(summarised(spec, runs, files, ("alpha", "arm")), read(files["multiseed"]))
+    rows = _with_tests(summarised(spec, runs, files, ("alpha", "arm")), read(files["significance"]))
     groups = []
     for (dataset, alpha), arms in grouped(rows, "dataset", "alpha"):
         cells = [
@@ -97,9 +98,9 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     for arm in COMPARED:
         theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
         tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
-    for row in tests.to_dict("records"):
-        name = f"seeds/{row['dataset']}/{row['alpha']}/{row['arm']}"
-        yield from numbers_of(name, row, forms, path, label(row["dataset"]))
+    for row in table_rows(tests):
+        of = {"kind": "significance", **chosen(row, "dataset", "alpha", "arm")}
+        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
 
 
 TESTS = "{analysis}/significance/{table}/significance.csv"
@@ -108,7 +109,7 @@ KIND = Kind(
     table=AsTable(
         table,
         SAID,
-        reads={"memory": "{exact}/memory.csv", "multiseed": TESTS},
+        reads={"memory": "{exact}/memory.csv", "significance": TESTS},
         keys={"experiments": ref("experiments")},
         optional={"where": ref("where")},
         check=compared_over_seeds,

@@ -14,7 +14,7 @@ import pandas as pd
 from qlocaladam import RELEASED_FLOOR
 from qlocaladam.experiments.grid import as_list
 from qlocaladam.results.analyses import run_options, run_request
-from qlocaladam.results.captions import at_scale, opening
+from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
 from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Spec, ref
@@ -38,7 +38,7 @@ COLUMNS = {
 }
 QUANTILES = {"median": "Median error\n(learning rates)", "p99": "99th percentile of error\n(learning rates)"}
 ROUNDS_BEFORE = 3
-"""After which the steps of a client are looked at: the default of `analyse steps`."""
+"""After which the steps of a client are looked at: the default of `analyse step-errors`."""
 
 
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
@@ -46,7 +46,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     rows, groups, clients = [], [], []
     chosen = {**spec, "where": {"arm": spec["where"]["arm"], "layer": "all"}}
     for dataset in as_list(spec["where"]["dataset"]):
-        of_dataset = analysed(chosen, files, f"steps.{dataset}")
+        of_dataset = analysed(chosen, files, f"step_errors.{dataset}")
         rows += [{"dataset": dataset, **row} for row in of_dataset]
         found = json.loads(files[f"summary.{dataset}"].read_text())
         last = [row for row in of_dataset if int(row["step"]) == found["steps"]]
@@ -55,14 +55,9 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         clients.append(_client(latex(spec, "dataset", dataset), found))
     return Table(
         name=spec["name"],
-        caption=" ".join(
-            [
-                opening(spec),
-                f"{at_scale(spec)}: a client's last local step, {listed(clients)}.",
-                "The states that it has reached in FP32 are stored by each arm, and the step is taken from what is "
-                "read back; its error is the distance from the exact step.",
-            ]
-        ),
+        caption=f"{at_scale(spec)}: a client's last local step, {listed(clients)}. "
+        "The states that it has reached in FP32 are stored by each arm, and the step is taken from what is "
+        "read back; its error is the distance from the exact step.",
         columns=[DATASET, ROWS["arm"], *COLUMNS.values()],
         groups=groups,
         data=frame(rows),
@@ -121,16 +116,16 @@ def _decade_ticks(decades: pd.Series, idle: float) -> tuple[list[float], list[st
 def _last_step(path: Path) -> pd.DataFrame:
     """By decade, of the last step that was looked at; NaN is the decade of variances of 0."""
     errors = pd.read_csv(path, na_values={"decade": "zero"})
-    return errors[errors["step"] == errors["step"].max()]
+    return errors[errors["step"].eq(errors["step"].max())]
 
 
 def _step_errors(axes: Axes, errors: pd.DataFrame, quantile: str, lines: Mapping[str, Line], names: Spec) -> None:
     """A line for each arm. Where the variance is 0 its marker stands alone."""
     for arm, line in lines.items():
         of_arm = errors[errors["arm"] == arm]
-        live = of_arm["decade"].notna()
-        axes.plot("place", quantile, data=of_arm[live], label=names[arm], **line._asdict())
-        axes.plot("place", quantile, data=of_arm[~live], label="", **line._replace(linestyle="")._asdict())
+        live, idle = of_arm[of_arm["decade"].notna()], of_arm[of_arm["decade"].isna()]
+        axes.plot(live["place"], live[quantile], label=names[arm], **line._asdict())
+        axes.plot(idle["place"], idle[quantile], label="", **line._replace(linestyle="")._asdict())
     axes.set_yscale("symlog", linthresh=1e-4)  # an error of 0 has a place, too
     axes.yaxis.minorticks_off()
     axes.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
@@ -160,11 +155,11 @@ def options(layout: Layout, dataset: str) -> dict[str, Any]:
 
 
 def request(layout: Layout, dataset: str) -> dict[str, Any]:
-    return {**run_request(layout, dataset, rounds=ROUNDS_BEFORE + 1), "arms": layout.watched_arms("steps")}
+    return {**run_request(layout, dataset, rounds=ROUNDS_BEFORE + 1), "arms": layout.analysed_arms("step_errors")}
 
 
-ANALYSIS = Analysis("steps", ("steps.csv", "steps_by_decade.csv", "summary.json"), options, request)
-FOLDER = "{analysis}/steps/{dataset}"
+ANALYSIS = Analysis("step_errors", ("step_errors.csv", "step_errors_by_decade.csv", "summary.json"), options, request)
+FOLDER = "{analysis}/step_errors/{dataset}"
 KIND = Kind(
     section="Optimizer states",
     table=AsTable(
@@ -172,7 +167,7 @@ KIND = Kind(
         "One client's local training at scale {scale}, in FP32. At some steps its states are stored by each arm and "
         "the step is taken from what is read back: the error is the distance from the exact step, in learning rates, "
         "over the weights whose variance v is above 0.",
-        reads={"steps": f"{FOLDER}/steps.csv", "summary": f"{FOLDER}/summary.json"},
+        reads={"step_errors": f"{FOLDER}/step_errors.csv", "summary": f"{FOLDER}/summary.json"},
         keys={"where": ref("datasets_and_arms")},
         columns={
             "Local step": column("step"),
@@ -192,7 +187,7 @@ KIND = Kind(
         "the weights of a decade, below it the 99th percentile, at the bottom how many weights there are. Weights "
         "whose variance is 0 stand alone on the left: they should not move at all. The dashed line is where the "
         "released code's floor on the variance begins.",
-        reads={"decades": f"{FOLDER}/steps_by_decade.csv"},
+        reads={"decades": f"{FOLDER}/step_errors_by_decade.csv"},
         keys={"where": ref("datasets_and_arms")},
         title="How far the steps of each arm are off, by the size of the variance",
     ),

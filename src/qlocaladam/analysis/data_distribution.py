@@ -47,4 +47,4 @@ PAPER = (("cifar10", "cifar100"), (0.1, 0.5, 1.0, "iid"))
 
 def files() -> dict[str, pd.DataFrame]:
     """Of the paper's partitions, by the names of the files."""
-    return {"clients.csv": clients(*PAPER), "heterogeneity.csv": overview(*PAPER)}
+    return {"clients.csv": clients(*PAPER), "data_distribution.csv": overview(*PAPER)}
