@@ -322,3 +322,7 @@ def test_the_schema_knows_the_arms_and_options_of_the_package():
         RunSettings.__dataclass_fields__
     )
     assert set(schema["$defs"]["group"]["enum"]) == set(GROUPS)
+
+
+def test_what_is_kept_is_shown_without_making_it_again(project):
+    assert project.planned("RESULTS.md") == {"kept_results_page": 1}

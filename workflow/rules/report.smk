@@ -117,8 +117,9 @@ rule kept_results_page:
     input:
         template=project_file("paper/RESULTS.template.md"),
         registered=project_file("paper/registered.yaml"),
-        kept=sorted(glob("paper/reference/*/**/*.csv", recursive=True)),
-        pictures=sorted(glob("docs/images/*/*.png")),
+        # By their whole paths, by which no rule makes them: what is kept is shown as it is, and nothing is trained for it.
+        kept=sorted(glob(f"{Path.cwd()}/paper/reference/*/**/*.csv", recursive=True)),
+        pictures=sorted(glob(f"{Path.cwd()}/docs/images/*/*.png")),
         code=code("kept_results_page", "*"),
     output:
         "RESULTS.md",
