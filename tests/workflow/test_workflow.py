@@ -325,4 +325,6 @@ def test_the_schema_knows_the_arms_and_options_of_the_package():
 
 
 def test_what_is_kept_is_shown_without_making_it_again(project):
+    shutil.copy2(ROOT / "paper/RESULTS.template.md", project.folder / "paper")
+    shutil.copytree(ROOT / "paper/reference", project.folder / "paper/reference")
     assert project.planned("RESULTS.md") == {"kept_results_page": 1}
