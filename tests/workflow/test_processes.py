@@ -54,8 +54,6 @@ def test_memory_does_not_grow_with_clients(digits, tmp_path):
     """Peak memory of a whole process with 5 and with 50 clients a round of the same data."""
     code = """
 import resource, sys
-from training_runs import results
-
 from qlocaladam.cli import main
 main(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -44,7 +44,14 @@ MADE = {
 }
 TABLE = {**NAMES, "made": MADE}
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
-MAIN = {"kind": "runs", "experiments": ["main"], "rows": "arm", "columns": ["best"], "caption": "The main arms"}
+MAIN = {
+    "kind": "runs",
+    "section": "Main results",
+    "experiments": ["main"],
+    "rows": "arm",
+    "columns": ["best"],
+    "caption": "The main arms",
+}
 MAIN_CSV = """\
 dataset,alpha,arm,block_size,lr,runs,seeds,best,final,best_std,final_std,diverged,collapsed,memory_bytes,difference
 cifar10,0.1,fp32,64,0.001,2,1 2,65.83333,60.125,1.5,,0,False,50353616,0.0
@@ -174,11 +181,12 @@ def test_every_figure_has_a_caption(name):
         "distributions": "What FP32 Adam holds",
         "precision": "How much of a value is lost",
         "heatmap": "What each client holds of CIFAR-10",
-        "steps": "How far off one step of a client would be",
+        "step_errors": "How far off one step of a client would be",
         "step_layers": "How far off the last step of a client would be",
         "variance": "Where the variance v of Adam lives",
         "client_memory": "All that a client holds in a training step",
         "model_size": "First steps of transformers of several widths",
+        "trend": "Accuracy over the last third of the rounds",
         "microscope": "The first round of one client",
     }[CONFIG["figures"][name]["kind"]]
     assert opening in said
