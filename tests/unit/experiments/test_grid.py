@@ -106,7 +106,7 @@ def test_what_goes_beyond_the_paper_leaves_its_runs_as_they_are(scale):
     paper, both = (grid.unique(grid.expand({**config, "beyond": on})) for on in (False, True))
     assert words(both)[: len(paper)] == words(paper)
     assert set(paper["dataset"]) == {"cifar10", "cifar100"}
-    assert len(both) - len(paper) == 137 + 18 + 12 + 18 + 18
+    assert len(both) - len(paper) == 137 + 18 + 12 + 18 + 30 + 18
     checked({**config, "beyond": True})
     seeds = both.groupby(["dataset", "alpha", "arm", "block_size", "lr"])["seed"].nunique()
     for dataset, alpha, arm in itertools.product(("cifar10", "cifar100"), ("0.1", "0.5"), ("fp32", "normalised-4bit")):
