@@ -140,7 +140,7 @@ def _fitted(runs: pd.DataFrame, metric: str, baseline: str) -> Any:
     arms, seeds = (sorted(runs[name].unique()) for name in ("arm", "seed"))
     effects = {arm: runs["arm"] == arm for arm in arms if arm != baseline}
     effects |= {f"seed {seed}": runs["seed"] == seed for seed in seeds[1:]}
-    return OLS(runs[metric], pd.DataFrame({"constant": 1.0, **effects}, runs.index).astype(float)).fit()
+    return OLS(runs[metric], pd.DataFrame({"all runs": 1.0, **effects}, runs.index).astype(float)).fit()
 
 
 def _pooled(runs: pd.DataFrame, metric: str, baseline: str) -> dict[str, Contrast | str]:

@@ -75,8 +75,8 @@ def analyse(
 def options_of(name: str, entry: Mapping[str, Any]) -> Row:
     if entry["arm"] not in ARMS:
         raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {entry['arm']!r}")
-    own = {name: entry[name] for name in ("block_size",) if name in entry}
-    return {**ARMS[entry["arm"]], **own, **entry.get("options", {})}
+    own_blocks = {"block_size": entry["block_size"]} if "block_size" in entry else {}
+    return {**ARMS[entry["arm"]], **own_blocks, **entry.get("options", {})}
 
 
 # Training.
