@@ -437,5 +437,9 @@ def test_who_comes_with_older_results_is_told_what_changed(older):
     assert (verdict, reason) == (EARLIER, f"qlocaladam {versions['own']}, not {versions['kept']}")
     said = reference.summary(pd.DataFrame([{"run": "a", "verdict": verdict, "reason": reason}]), "quick")
     assert "What changed in version 0.2.0 (CHANGELOG.md):\n  the paper's arms compute what its released code" in said
-    same = reference.summary(pd.DataFrame([{"run": "a", "verdict": "identical", "reason": ""}]), "quick")
-    assert "What changed" not in same
+    assert "What changed" in reference.summary(
+        pd.DataFrame([{"run": "a", "verdict": OTHER, "reason": reason}]), "quick"
+    )
+    for verdict, reason in ((IDENTICAL, ""), (OTHER, "rounds 2, not 3")):
+        said = reference.summary(pd.DataFrame([{"run": "a", "verdict": verdict, "reason": reason}]), "quick")
+        assert "What changed" not in said

@@ -163,7 +163,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, questions: list[str]) -> None:
     for row in table_rows(rows):
         place = questions.index(row["question"])
         if pd.isna(row["difference"]):
-            said: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "color": GREY}
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+            said: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "color": GREY, "bbox": behind}
             axes.text(0.5, place, row["status"], transform=axes.get_yaxis_transform(), **said)
             continue
         ends = [100 * row[name] / row["baseline_mean"] for name in INTERVAL]
