@@ -399,16 +399,18 @@ def test_a_user_compares_own_results_with_the_reference(copy):
     assert path.read_bytes() == before
 
 
-def test_tables_are_made_of_the_reference_alone(tmp_path):
-    """Without a run of one's own and without training, and with the numbers that are kept as CSV."""
+def test_tables_and_figures_are_made_of_the_reference_alone(tmp_path):
+    """Without a run of one's own, without training, with the numbers that are kept as CSV; a panel has its own runs."""
     project = Project.fresh(tmp_path / "project")
     shutil.copytree(ROOT / "paper/reference", project.folder / "paper/reference")
     kept = project.folder / "paper/reference/quick"
     tables = ("main", "c10-het", "multiseed")
     targets = [f"paper/generated/reference/quick/tables/{name}.tex" for name in tables]
-    asked = (*targets, "--config", "reference=true")
+    drawn = "figures/reference/quick/convergence_cifar10.png"
+    asked = (*targets, drawn, "--config", "reference=true")
     assert not project.planned(*asked).keys() & {"training_run", "partition", "prepare"}
-    project.snakemake(*asked)
+    assert "Cyclic" not in project.snakemake(*asked)
+    assert (project.folder / drawn).exists()
     for name in tables:
         own, old = (
             pd.read_csv(path, dtype=str, keep_default_na=False).set_index(["dataset", "alpha", "arm"])["best"]
@@ -435,5 +437,9 @@ def test_who_comes_with_older_results_is_told_what_changed(older):
     assert (verdict, reason) == (EARLIER, f"qlocaladam {versions['own']}, not {versions['kept']}")
     said = reference.summary(pd.DataFrame([{"run": "a", "verdict": verdict, "reason": reason}]), "quick")
     assert "What changed in version 0.2.0 (CHANGELOG.md):\n  the paper's arms compute what its released code" in said
-    same = reference.summary(pd.DataFrame([{"run": "a", "verdict": "identical", "reason": ""}]), "quick")
-    assert "What changed" not in same
+    assert "What changed" in reference.summary(
+        pd.DataFrame([{"run": "a", "verdict": OTHER, "reason": reason}]), "quick"
+    )
+    for verdict, reason in ((IDENTICAL, ""), (OTHER, "rounds 2, not 3")):
+        said = reference.summary(pd.DataFrame([{"run": "a", "verdict": verdict, "reason": reason}]), "quick")
+        assert "What changed" not in said

@@ -115,8 +115,8 @@ def code(script, *kinds):
 
 def run_files(rows, *names):
     """Files of each of these runs, but for those that are not there and will not be trained."""
-    if LAYOUT.kept:
-        return [LAYOUT.kept, LAYOUT.kept.replace("runs.csv", "histories.csv.gz")]
+    if LAYOUT.kept:  # by its whole path, by which no rule makes it
+        return [str(Path(LAYOUT.kept).absolute().with_name(name)) for name in ("runs.csv", "histories.csv.gz")]
     return [f"{folder}/{name}" for folder in run_folders(rows) for name in names or ("summary.json",)]
 
 

@@ -25,7 +25,7 @@ rule figure:
         "../../envs/environment.yaml"
     params:
         spec=figure_spec,
-        panels=panel_folders,
+        panels=panels,
     script:
         "../scripts/figure.py"
 

@@ -90,8 +90,9 @@ def figure_spec(wildcards):
     return LAYOUT.figure_spec(wildcards.figure)
 
 
-def panel_folders(wildcards):
-    return [run_folders(rows) for rows in LAYOUT.panel_rows(wildcards.figure)]
+def panels(wildcards):
+    """What the runs of each are read from, and what is asked of them."""
+    return [(run_folders(rows), LAYOUT.asked(rows)) for rows in LAYOUT.panel_rows(wildcards.figure)]
 
 
 def figure_section(wildcards):

@@ -9,6 +9,6 @@ with logged(snakemake.log[0]):
     from qlocaladam.results import figures
 
     spec = snakemake.params.spec
-    panels = [read_runs(folders, spec["asked"]) for folders in snakemake.params.panels]
+    panels = [read_runs(folders, asked) for folders, asked in snakemake.params.panels]
     figure = figures.draw(spec, panels, named(snakemake.input))
     figures.save(figure, Path(snakemake.output.pdf), Path(snakemake.output.png))

@@ -25,18 +25,8 @@ SETTING = ["dataset", "alpha"]
 CELL = [*SETTING, "arm"]
 COLUMNS = (
     *(*CELL, "metric", "runs", "collapsed", "n", "seeds", "left_out", "mean", "std", "baseline_mean", "difference"),
-    *(
-        "error",
-        "freedom",
-        "variance",
-        "scatter_p",
-        "ci_low",
-        "ci_high",
-        "simultaneous_low",
-        "simultaneous_high",
-        "tost_ci_low",
-    ),
-    *("tost_ci_high", "p", "margin", "tost_p", "wider_margin", "wider_tost_p", "seeds_needed", "reason"),
+    *("error", "freedom", "variance", "scatter_p", "ci_low", "ci_high", "simultaneous_low", "simultaneous_high"),
+    *("tost_ci_low", "tost_ci_high", "p", "margin", "tost_p", "wider_margin", "wider_tost_p", "seeds_needed", "reason"),
 )
 LEVEL = 0.05
 POWER = 0.8
@@ -243,11 +233,7 @@ def _pairs(runs: pd.DataFrame, baseline: pd.DataFrame, metric: str, contrast: Co
 
 def _compared(contrast: Contrast | str, baseline: float, margin: float, tested: int) -> dict[str, Any]:
     margin *= baseline
-    row: dict[str, Any] = {
-        "baseline_mean": baseline,
-        "margin": margin,
-        "wider_margin": 2 * margin,
-    }
+    row: dict[str, Any] = {"baseline_mean": baseline, "margin": margin, "wider_margin": 2 * margin}
     if isinstance(contrast, str):
         return {**row, "reason": contrast}
     row |= {"difference": contrast.difference, "error": contrast.error, "freedom": contrast.freedom}

@@ -6,13 +6,14 @@ Nothing but runs with the registered seeds, at the registered scale, answers a q
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from qlocaladam.analysis.contrasts import Contrast, check_only_seeds_differ, contrasts, paired
+from qlocaladam.experiments.grid import text
 from qlocaladam.experiments.runs import METRICS, collapsed
 
 COLUMNS = (
@@ -27,11 +28,9 @@ COLUMNS = (
         "wider_margin",
         "wider_p",
         "paired_p",
-        *(f"{name}_difference" for name in METRICS),
-        "answer",
-        "status",
-        "reason",
+        "paired_succeeds",
     ),
+    *(*(f"{name}_difference" for name in METRICS), "answer", "status", "reason"),
 )
 YES, NO, OPEN, EXPLORATORY = "yes", "no", "open", "exploratory"
 FINAL, PRELIMINARY, MISSING, ELSEWHERE = "final", "preliminary", "runs missing", "another scale"
@@ -78,62 +77,59 @@ def _status(rows: list[dict[str, Any]], at_scale: bool) -> str:
 
 def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame) -> dict[str, Any]:
     """The test of a question on one data set."""
-    place = {"dataset": dataset, "alpha": str(registration["alpha"]), "loss_scale": question.get("loss_scale", 1.0)}
+    place = {"dataset": dataset, "alpha": text(registration["alpha"]), "loss_scale": question.get("loss_scale", 1.0)}
     arm, baseline, metric = str(question["arm"]), str(question["baseline"]), registration["metric"]
     row = {
-        "question": question["name"],
-        "asks": question["asks"],
-        "expected": question["expected"],
+        **{name: question[name] for name in ("asks", "expected", "arm", "baseline")},
         **place,
-        "arm": arm,
-        "baseline": baseline,
+        "question": question["name"],
         "metric": metric,
         "seeds_wanted": len(registration["seeds"]),
     }
-    if runs.empty:
-        return {**row, "n": 0, "reason": "runs of either arm are missing"}
-    wanted = runs["seed"].isin(registration["seeds"])
-    for name, value in place.items():
-        wanted &= runs[name] == value
-    own = runs[wanted]
-    check_only_seeds_differ(own)
-    own = own.assign(lost=collapsed(own) | own["diverged"])
-    if not {arm, baseline} <= set(own["arm"]):
+    own = _runs_at(place, registration["seeds"], runs)
+    if own.empty or not {arm, baseline} <= set(own["arm"]):
         return {**row, "n": 0, "reason": "runs of either arm are missing"}
     found = contrasts(own, metric, baseline)[arm]
-    known = own.dropna(subset=metric).groupby("arm")["seed"].agg(set)
-    seeds = sorted(known.get(arm, set()) & known.get(baseline, set()))
+    wide = own.pivot(index="seed", columns="arm", values=metric)[[arm, baseline]]
+    seeds = wide.dropna().index
     if isinstance(found, str):
         return {**row, "n": len(seeds), "reason": found}
-    unknown = sorted(own[own["arm"].isin([arm, baseline]) & own[metric].isna()]["seed"].unique())
-    if unknown:
-        row["reason"] = f"left out, for want of an accuracy: seed {' '.join(map(str, unknown))}"
-    means = own.groupby("arm")[metric].mean()
-    margins = {name: registration[name] * means[baseline] for name in ("margin", "wider_margin")}
+    unknown = own[own["arm"].isin([arm, baseline]) & own[metric].isna()]["seed"].unique()
+    if len(unknown):
+        row["reason"] = f"left out, for want of an accuracy: seed {' '.join(map(str, sorted(unknown)))}"
+    others = {f"{name}_difference": _difference(own, name, arm, baseline) for name in METRICS}
+    return {**row, "seeds": " ".join(map(str, seeds)), **_measured(registration, question, found, wide), **others}
+
+
+def _runs_at(place: Json, seeds: Collection[int], runs: pd.DataFrame) -> pd.DataFrame:
+    """Those that may answer, and whether they are lost."""
+    if runs.empty:
+        return runs
+    own = runs[runs["seed"].isin(seeds) & (runs[list(place)] == list(place.values())).all(axis=1)]
+    check_only_seeds_differ(own)
+    return own.assign(lost=collapsed(own) | own["diverged"])
+
+
+def _measured(registration: Json, question: Json, found: Contrast, wide: pd.DataFrame) -> dict[str, Any]:
+    """The difference, and what the tests say of it. `wide`: accuracies of both arms by seed."""
+    level, arm, baseline = registration["level"], wide[question["arm"]], wide[question["baseline"]]
+    margins = {name: registration[name] * baseline.mean() for name in ("margin", "wider_margin")}
     p, wider = (_p(found, question["expected"], margin) for margin in margins.values())
-    wide = own.pivot(index="seed", columns="arm", values=metric)
-    alone = paired((wide[arm] - wide[baseline]).dropna().tolist())
-    ends: dict[str, float] = {}
-    for name, level in (("ci", registration["level"]), ("tost_ci", 2 * registration["level"])):
-        ends |= dict(zip((f"{name}_low", f"{name}_high"), found.interval(level), strict=True))
+    alone = paired((arm - baseline).dropna().tolist())
+    own = math.nan if isinstance(alone, str) else _p(alone, question["expected"], margins["margin"])
+    ends = [f"{name}_{end}" for name in ("ci", "tost_ci") for end in ("low", "high")]
     return {
-        **row,
-        "n": found.n,
-        "seeds": " ".join(map(str, seeds)),
-        "mean": means[arm],
-        "baseline_mean": means[baseline],
-        "difference": found.difference,
-        "error": found.error,
-        "freedom": found.freedom,
-        "variance": found.variance,
-        **ends,
+        **{name: getattr(found, name) for name in ("n", "difference", "error", "freedom", "variance")},
+        **dict(zip(ends, found.interval(level) + found.interval(2 * level), strict=True)),
         **margins,
+        "mean": arm.mean(),
+        "baseline_mean": baseline.mean(),
         "p": p,
         "wider_p": wider,
+        "succeeds": p < level,
         # Of the two arms alone, however unlike the others they scatter: shown, and decides nothing.
-        "paired_p": math.nan if isinstance(alone, str) else _p(alone, question["expected"], margins["margin"]),
-        "succeeds": p < registration["level"],
-        **{f"{name}_difference": _difference(own, name, arm, baseline) for name in METRICS},
+        "paired_p": own,
+        "paired_succeeds": None if math.isnan(own) else own < level,
     }
 
 

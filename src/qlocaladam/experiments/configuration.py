@@ -157,7 +157,6 @@ def _repeated(node: Any) -> Iterator[tuple[str, int]]:
 
 def registration(path: str | Path) -> dict[str, Any]:
     """The registered questions; ValueError in one line where they are not as the schema has them."""
-
     refuse_unreadable(path)
     content: dict[str, Any] = read_yaml(Path(path).read_text())
     try:
@@ -168,6 +167,10 @@ def registration(path: str | Path) -> dict[str, Any]:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{path}: questions has {name!r} {names.count(name)} times; each needs a name of its own")
+    for question in content["questions"]:
+        if question["arm"] == question["baseline"]:
+            where = f"{path}: {question['name']}: arm is {question['arm']!r}"
+            raise ValueError(f"{where}, which is its baseline, too; accepted: another")
     return content
 
 

@@ -9,7 +9,8 @@ alone. The first alone errs in 24 % of the cases where an arm scatters three tim
 the number of seeds, and no test of the scatter before it helps with three seeds (10 % for the best that was tried). The
 second is exact whatever the variances of the two are, and keeps company with the first because of accuracies in coarse
 steps. The price is power where all arms scatter alike: a difference of four standard errors is found with 3, 5 and 10
-seeds in 56, 83 and 94 % of the cases, and would be by the first alone in 97.
+seeds in 56, 83 and 94 % of the cases, and would be by the first alone in 97. Neither is exact where scatter is skewed
+and unlike at once (docs/statistics.md).
 """
 
 from __future__ import annotations

@@ -30,27 +30,11 @@ SETTINGS = (
 )
 """What has to be equal before results are compared."""
 RESULTS = (
-    "parameters",
-    "best",
-    "best_round",
-    "final",
-    "last_third",
-    "mean",
-    "diverged",
-    "held_bytes",
-    "published_bytes",
+    *("parameters", "best", "best_round", "final", "last_third", "mean", "diverged", "held_bytes", "published_bytes"),
     "history_sha256",
 )
 MADE_WITH = (
-    "dataset_sha256",
-    "device",
-    "qlocaladam",
-    "torch",
-    "numpy",
-    "python",
-    "cpu_capability",
-    "threads",
-    "kernel",
+    *("dataset_sha256", "device", "qlocaladam", "torch", "numpy", "python", "cpu_capability", "threads", "kernel"),
 )
 """What may differ, and bytes with it."""
 COLUMNS = ("run", *GRID, *SETTINGS, *RESULTS, *MADE_WITH, "seconds")
@@ -243,8 +227,8 @@ def _compared(own: Row | None, kept: Row, spread: Spread) -> dict[str, Any]:
 def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
     if own is None:
         return MISSING, ""
-    if changed := _changes(own, kept, SETTINGS):
-        return OTHER, changed
+    if _changes(own, kept, SETTINGS):
+        return OTHER, _changes(own, kept, (*SETTINGS, "qlocaladam"))
     if min(version(str(side["qlocaladam"])) for side in (own, kept)) < version(ARITHMETIC_SINCE):
         return EARLIER, _changes(own, kept, ["qlocaladam"])
     if own["history_sha256"] == kept["history_sha256"]:
@@ -283,7 +267,7 @@ def summary(verdicts: pd.DataFrame, scale: str, others: int = 0) -> str:
         if listed := [_line(row) for row in table_rows(groups[name])]:
             more = [f"and {len(listed) - SHOWN} more"] if len(listed) > SHOWN else []
             lines += [f"{name}:", *(f"  {line}" for line in [*listed[:SHOWN], *more])]
-    if len(groups[EARLIER]) or len(groups[OTHER]):
+    if len(groups[EARLIER]) or groups[OTHER]["reason"].str.contains("qlocaladam").any():
         lines += [f"What changed in version {ARITHMETIC_SINCE} (CHANGELOG.md):", *(f"  {change}" for change in CHANGED)]
     if len(groups[DIFFERS]):
         judged = len(groups[DIFFERS]) + len(groups[AGREES])

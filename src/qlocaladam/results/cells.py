@@ -26,7 +26,6 @@ ERRORS = {
     "max": Column("Largest", over="Error (learning rates)"),
 }
 """Columns of how far steps are off."""
-STARS = ((0.01, "**"), (0.05, "*"))
 
 
 def fixed(value: float, digits: int = 2) -> str:
@@ -117,12 +116,6 @@ def difference_with_interval(row: Row) -> str:
 def interval(row: Row, name: str) -> str:
     low, high = (as_number(row[f"{name}_{end}"]) for end in ("low", "high"))
     return NONE if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
-
-
-def p_cell(p: float) -> str:
-    """Bold and with stars where it is significant."""
-    stars = next((stars for level, stars in STARS if p < level), "")
-    return marked(bold(p_text(p), bool(stars)), stars)
 
 
 def p_text(p: float) -> str:

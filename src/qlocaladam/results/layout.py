@@ -259,8 +259,7 @@ class Layout:
         return {**self.tables[name], "name": name, **self.names(), **self._asked(self.table_rows(name))}
 
     def figure_spec(self, name: str) -> dict[str, Any]:
-        rows = self._figure_rows(name)
-        return {**self.figures[name], "name": name, **self.names(), **self._asked(rows)}
+        return {**self.figures[name], "name": name, **self.names()}
 
     def _figure_rows(self, name: str) -> pd.DataFrame:
         return pd.concat([self.runs[:0], *self.panel_rows(name)])

@@ -73,6 +73,7 @@ def test_answers_are_as_expected_where_the_runs_are():
     assert table["margin"].tolist() == pytest.approx((0.05 * table["baseline_mean"]).tolist())
     assert table["wider_margin"].tolist() == pytest.approx((0.1 * table["baseline_mean"]).tolist())
     assert table["succeeds"].tolist() == (table["p"] < 0.05).tolist()
+    assert table["paired_succeeds"].tolist() == (table["paired_p"] < 0.05).tolist()
     collapsed = table["variance"] == "paired"
     assert table.loc[collapsed, "paired_p"].tolist() == pytest.approx(table.loc[collapsed, "p"].tolist())
     own = simulated().query("dataset == 'cifar10' and loss_scale == 1").pivot(index="seed", columns="arm")["last_third"]
@@ -283,6 +284,10 @@ def test_the_registration_is_read_as_it_is(registered, monkeypatch):
             lambda r: r["questions"][1].update(name="floor-needed"),
             "questions has 'floor-needed' 2 times; each needs a name of its own",
         ),
+        (
+            lambda r: r["questions"][1].update(arm="fp32-floor"),
+            "same-floor: arm is 'fp32-floor', which is its baseline, too; accepted: another",
+        ),
     ],
 )
 def test_a_registration_that_is_wrong_is_refused_in_one_line(written, change, message):
@@ -318,6 +323,13 @@ def test_questions_ask_for_what_the_configuration_has(written, monkeypatch, chan
     with pytest.raises(ValueError, match=rf"^config.yaml: tables.registered shows \S+, whose {message}") as error:
         configuration.load(["config.yaml"], [], kinds.check)
     assert "\n" not in str(error.value)
+
+
+def test_seeds_of_other_experiments_are_refused(written, monkeypatch):
+    monkeypatch.setattr(configuration, "REGISTERED", str(written(lambda r: r.update(seeds=[456, 3002, 42]))))
+    said = "registered.yaml: seeds has 42, which experiments.main has, too; accepted: seeds that nothing else uses$"
+    with pytest.raises(ValueError, match=said):
+        configuration.load(["config.yaml"], [], kinds.check)
 
 
 def test_a_configuration_without_the_table_needs_no_questions(monkeypatch):
@@ -382,6 +394,19 @@ def test_a_run_without_an_accuracy_is_named_and_leaves_the_answer_preliminary(tm
     notes = " ".join(shown.table(SPEC, None, {"answers": tmp_path / "answers.csv"}).notes)
     assert f"same-floor, CIFAR-10: left out, for want of an accuracy: seed {SEEDS[2]}." in notes
     assert "CIFAR-100: left out" not in notes
+
+
+def test_a_table_says_where_the_paired_test_of_two_seeds_says_otherwise(tmp_path):
+    found = answers(REGISTRATION, simulated(seeds=SEEDS[:2]), "small")
+    found.to_csv(tmp_path / "answers.csv", index=False)
+    notes = shown.table(SPEC, None, {"answers": tmp_path / "answers.csv"}).notes
+    otherwise = found[(found["p"] < 0.05) != (found["paired_p"] < 0.05)].to_dict("records")
+    assert 0 < len(otherwise) < len(found)
+    said = [f"{row['question']}, {LABELS['dataset'][row['dataset']]}" for row in otherwise]
+    p = [f"$p={row['paired_p']:.3f}$" for row in otherwise]
+    assert notes[len(shown.NOTES) :] == [
+        f"{where}: the paired test says otherwise, {value}." for where, value in zip(said, p, strict=True)
+    ]
 
 
 def test_a_figure_has_a_row_for_every_question(tmp_path):

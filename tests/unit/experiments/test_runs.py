@@ -200,7 +200,7 @@ def test_the_figure_script_writes_the_same_bytes_twice(runs, tmp_path):
     panels = [{"experiments": ["main"], "hue": "arm"}]
     labels = {"dataset": {"cifar10": "Digits"}, "arm": {"fp32": "FP32", "q-localadam": "Q-LocalAdam"}}
     shown = {"kind": "convergence", "name": "shown", "scale": "test", "labels": labels, "stands_for": labels["dataset"]}
-    params = {"spec": {**shown, "panels": panels, "asked": None}, "panels": [found["folder"].tolist()]}
+    params = {"spec": {**shown, "panels": panels}, "panels": [(found["folder"].tolist(), None)]}
     for folder in ("once", "again"):
         out = {kind: tmp_path / folder / f"f.{kind}" for kind in ("pdf", "png")}
         run_script("figure", tmp_path / folder, out, params=params)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -12,16 +12,7 @@ from qlocaladam.experiments.consistency import compared_over_seeds
 from qlocaladam.experiments.runs import ALL_ROUNDS, METRICS
 from qlocaladam.files import table_rows
 from qlocaladam.results.captions import reason_notes, run_notes, trained_caption
-from qlocaladam.results.cells import (
-    HEADS,
-    STARS,
-    accuracies,
-    difference_with_interval,
-    flagged,
-    means,
-    memories,
-    p_cell,
-)
+from qlocaladam.results.cells import HEADS, accuracies, difference_with_interval, flagged, means, memories, p_text
 from qlocaladam.results.columns import TRAINED, p_value
 from qlocaladam.results.kind import AsTable, Files, Kind, Spec, ref
 from qlocaladam.results.kinds.runs import SAID
@@ -34,6 +25,10 @@ SHOWN = (*METRICS, "memory")
 COLUMN_HEADS = (
     *(HEADS["best"], rf"Difference (pp){BREAK}[95\% interval]", rf"$p${BREAK}(pooled)", rf"$p${BREAK}(Welch)"),
     *(rf"Last{BREAK}third", rf"Final{BREAK}(\%)", rf"All{BREAK}(\%)", HEADS["memory"]),
+)
+TESTED = (
+    "Exploratory: intervals, and no verdicts. Two-sample $t$-tests of the best accuracy, as published, with pooled "
+    "variances and Welch's, not corrected for their number; the intervals are pooled."
 )
 COMPARED = ("fp32", "q-localadam")
 """Arms whose deviations others are compared with."""
@@ -49,7 +44,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
             [latex(spec, "arm", row["arm"]) for row in arms],
             flagged(accuracies(arms), arms),
             [difference_with_interval(row) for row in arms],
-            *([p_cell(as_number(row[name])) for row in arms] for name in ("p", "welch_p")),
+            *([p_text(as_number(row[name])) for row in arms] for name in ("p", "welch_p")),
             *(means(arms, name) for name in ("last_third", "final", ALL_ROUNDS)),
             memories(arms),
         ]
@@ -60,7 +55,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         columns=[DATASET, ROWS["arm"], *map(Column, COLUMN_HEADS)],
         groups=groups,
         data=frame(rows),
-        notes=[*run_notes(spec, rows, SHOWN), *_test_notes(spec, rows)],
+        notes=[*run_notes(spec, rows, SHOWN), TESTED, *reason_notes(spec, rows)],
     )
 
 
@@ -73,16 +68,6 @@ def _with_tests(results: list[Row], tested: list[Row]) -> list[Row]:
         {**untested, **row, ALL_ROUNDS: row["mean"], f"{ALL_ROUNDS}_std": row.get("mean_std", math.nan)}
         | {**test, "best": as_number(test.get("mean")), "best_std": as_number(test.get("std"))}
         for row, test in found
-    ]
-
-
-def _test_notes(spec: Spec, rows: Sequence[Row]) -> list[str]:
-    """What the tests are, what the stars mean, and why a test is missing."""
-    levels = ", ".join(rf"$^{{{stars}}}$~$p<{level}$" for level, stars in STARS)
-    return [
-        rf"{levels}: two-sample $t$-tests with pooled variances and Welch's, not corrected for their number; "
-        "the intervals are pooled.",
-        *reason_notes(spec, rows),
     ]
 
 
