@@ -105,11 +105,11 @@ def always(output, **inputs):
     return inputs
 
 
-def code(script, *kinds):
-    """The script of a rule and all files of the package that it imports, and those of kinds of tables and figures,
-    which are found by name. What trains, deals out or prepares has none: recorded settings decide about it."""
+def code(script, *by_name):
+    """The script of a rule and all files of the package that it imports. `by_name` are patterns of modules that it
+    imports by their names. What trains, deals out or prepares has none: recorded settings decide about it."""
     source = Path(project_file("src/qlocaladam"))
-    found = [path for kind in kinds for path in sorted(source.glob(f"results/kinds/{kind}.py"))]
+    found = [path for pattern in by_name for path in sorted(source.glob(f"{pattern}.py"))]
     return list(map(str, imports.reached(source, Path(project_file(f"workflow/scripts/{script}.py")), *found)))
 
 

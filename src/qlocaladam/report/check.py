@@ -11,21 +11,13 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qlocaladam.analysis import (
-    contrasts,
-    data_distribution,
-    participation,
-    precision,
-    registered,
-    significance,
-)
-from qlocaladam.analysis.client_memory import client_memory
-from qlocaladam.analysis.memory import optimizer_memory, scaling
+from qlocaladam.analysis import contrasts, registered, significance
 from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.runs import read_runs
@@ -34,11 +26,10 @@ from qlocaladam.federated.partition import Partition, load_partition, partition
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.files import table_rows, table_text
 from qlocaladam.ledger import claims, form, presentation
-from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
 from qlocaladam.report import html, markdown, template
 from qlocaladam.results import figures, numbers, tables
-from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
+from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, Layout
 
 SOUND = "as asked"
 WRONG = "wrong"
@@ -187,9 +178,8 @@ def _client_analyses(layout: Layout) -> Iterator[Finding]:
 
 def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[], Texts]]]:
     """The kind of each result, its files, and how their texts are made."""
-    exact = _exact(layout)
-    for names, make in exact.items():
-        yield "exact", [f"{EXACT}/{name}" for name in names], make
+    for analysis, names in EXACT_FILES.items():
+        yield "exact", [f"{EXACT}/{name}" for name in names], partial(_exact, layout, analysis)
     for name in layout.tested:
         yield "test", [layout.significance_file(name)], partial(_significance, layout, name)
     for name in layout.compared:
@@ -271,27 +261,12 @@ def _files(found: Mapping[str, str]) -> dict[str, Path]:
     return {name: Path(path) for name, path in found.items()}
 
 
-def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
-    def text(make: Callable[[], Mapping[str, pd.DataFrame | str]]) -> Callable[[], Texts]:
-        return lambda: {
-            f"{EXACT}/{name}": content if isinstance(content, str) else table_text(content)
-            for name, content in make().items()
-        }
-
-    def memory() -> dict[str, pd.DataFrame]:
-        known = [place for place in layout.sized_places() if place[0] in PAPER_MODELS]
-        return {"memory.csv": optimizer_memory(layout.config["arms"], known)}
-
-    def whole_clients() -> dict[str, pd.DataFrame]:
-        return {"client_memory.csv": client_memory(layout.config["arms"], layout.config["defaults"]["block_size"])}
-
+def _exact(layout: Layout, analysis: str) -> Texts:
+    given = {**layout.exact_options(analysis), **_files(layout.exact_inputs(analysis))}
+    made = import_module(f"qlocaladam.analysis.{analysis}").files(**given)
     return {
-        ("memory.csv",): text(memory),
-        ("client_memory.csv",): text(whole_clients),
-        ("scaling.csv",): text(lambda: {"scaling.csv": scaling()}),
-        ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(precision.files),
-        ("clients.csv", "data_distribution.csv"): text(data_distribution.files),
-        ("sampling.json", "steps.csv"): text(lambda: participation.files(Path(EXACT, "clients.csv"))),
+        f"{EXACT}/{name}": content if isinstance(content, str) else table_text(content)
+        for name, content in made.items()
     }
 
 

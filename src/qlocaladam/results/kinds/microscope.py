@@ -190,6 +190,8 @@ KIND = Kind(
         request,
         size={"width": ref("positive"), "image_size": ref("image_size"), "steps": ref("positive")},
         partition=False,
+        mem_mb=4000,
+        minutes=600,
     ),
     quotes=f"{FOLDER}/microscope.csv",
     numbers=numbers,

@@ -168,6 +168,8 @@ KIND = Kind(
         request,
         size={"widths": WIDTHS, "steps": ref("positive")},
         partition=False,
+        mem_mb=1500,
+        minutes=60,
     ),
     quotes=READS["model_size"],
     numbers=numbers,
