@@ -106,11 +106,7 @@ class Distributions(NamedTuple):
 
 
 def analyse(
-    settings: RunSettings,
-    dataset: Dataset,
-    steps: int = 50,
-    batch_size: int = 64,
-    log_offset: float = LogCodec.offset,
+    settings: RunSettings, dataset: Dataset, steps: int = 50, batch_size: int = 64, log_offset: float = LogCodec.offset
 ) -> Distributions:
     """Train with FP32 Adam, whatever arm the settings name, and take the states apart.
 
@@ -134,11 +130,7 @@ def analyse(
 
 
 def train_states(
-    settings: RunSettings,
-    dataset: Dataset,
-    steps: int = 50,
-    batch_size: int = 64,
-    log_offset: float = LogCodec.offset,
+    settings: RunSettings, dataset: Dataset, steps: int = 50, batch_size: int = 64, log_offset: float = LogCodec.offset
 ) -> States:
     """Train one client on all images, each seen as often as any other give or take one; the states it ends with."""
     whole_number("steps", steps, 1)

@@ -37,9 +37,7 @@ def optimizer_memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tup
         size = state_bytes(sizes[dataset], codecs)
         metadata = sum(4 * codec.range_size * codec.blocks(n) for n in sizes[dataset] for codec in codecs if codec)
         percent = 100 * metadata / size["held_bytes"]
-        rows.append(
-            {"dataset": dataset, "arm": arm, "block_size": block_size, **size, "metadata_percent": percent},
-        )
+        rows.append({"dataset": dataset, "arm": arm, "block_size": block_size, **size, "metadata_percent": percent})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -35,11 +35,13 @@ SOUND = "as asked"
 WRONG = "wrong"
 MISSING = "missing"
 UNKNOWN = "not checked"
-KINDS = (*("data", "partition", "run", "analysis", "exact", "test", "table", "page", "figure", "numbers", "claims"),)
+KINDS = ("data", "partition", "run", "analysis", "exact", "test", "table", "page", "figure", "numbers", "claims")
 """Of files, in the order they are looked at."""
 VERDICTS = (SOUND, WRONG, MISSING, UNKNOWN)
 FAILED = (WRONG, MISSING)
 PUBLISHED = "paper/published.yaml"
+NOT_HERE = (UNKNOWN, "not here: runs are compared with the configuration only")
+"""Of data and partitions, which need not be copied with the runs that they made."""
 
 
 class Finding(NamedTuple):
@@ -69,43 +71,55 @@ def failed(findings: pd.DataFrame) -> pd.DataFrame:
 # What was trained, and what it was trained on.
 
 
+def _looked_at(kind: str, file: str, look: Callable[[], tuple[str, str]]) -> Finding:
+    """The finding of a look at a file: its verdict and the reason. What cannot be read is missing or wrong."""
+    try:
+        return Finding(kind, file, *look())
+    except FileNotFoundError as error:
+        return Finding(kind, file, MISSING, str(error))
+    except ValueError as error:
+        return Finding(kind, file, WRONG, str(error))
+
+
+def _wrong_if(reason: str) -> tuple[str, str]:
+    return (WRONG if reason else SOUND), reason
+
+
+def _same(what: str, own: object, expected: object) -> tuple[str, str]:
+    return _wrong_if("" if own == expected else f"{what} is {own}, and should be {expected}")
+
+
 def _data(layout: Layout) -> Iterator[Finding]:
     for file in dict.fromkeys(layout.data_file(dataset) for dataset in layout.runs["dataset"].unique()):
-        if not Path(file).exists():
-            yield Finding("data", file, UNKNOWN, "not here: runs are compared with the configuration only")
-            continue
-        try:
-            data = load(file)
-        except ValueError as error:
-            yield Finding("data", file, WRONG, str(error))
-            continue
-        source = layout.config["sources"].get(data.name)
-        lacks = "" if layout.prepared(data.name) else f"was not made from {source or 'its own origin'} as that is now"
-        yield Finding("data", file, WRONG if lacks else SOUND, lacks)
+        yield _looked_at("data", file, partial(_data_file, layout, file))
+
+
+def _data_file(layout: Layout, file: str) -> tuple[str, str]:
+    if not Path(file).exists():
+        return NOT_HERE
+    data = load(file)
+    source = layout.config["sources"].get(data.name)
+    made_otherwise = f"was not made from {source or 'its own origin'} as that is now"
+    return _wrong_if("" if layout.prepared(data.name) else made_otherwise)
 
 
 def _partitions(layout: Layout) -> Iterator[Finding]:
     for place in table_rows(layout.runs.drop_duplicates(["dataset", "alpha", "seed"])):
-        file = layout.partition_file(place)
-        if not Path(file).exists():
-            yield Finding("partition", file, UNKNOWN, "not here: runs are compared with the configuration only")
-            continue
-        try:
-            yield _partition(layout, place, file)
-        except ValueError as error:
-            yield Finding("partition", file, WRONG, str(error))
+        yield _looked_at("partition", layout.partition_file(place), partial(_partition, layout, place))
 
 
-def _partition(layout: Layout, place: Mapping[str, Any], file: str) -> Finding:
+def _partition(layout: Layout, place: Mapping[str, Any]) -> tuple[str, str]:
+    file = layout.partition_file(place)
+    if not Path(file).exists():
+        return NOT_HERE
     held = load_partition(file)
     asked = layout.run_request(place)["partition"]
     if changed := record.differences({name: getattr(held, name) for name in asked}, asked):
-        return Finding("partition", file, WRONG, ", ".join(changed))
+        return WRONG, ", ".join(changed)
     labels = _labels(layout, place["dataset"])
     if labels is None:
-        return Finding("partition", file, UNKNOWN, "its data are not here")
-    drawn = partition(labels, held.clients, held.alpha, held.seed)
-    return Finding("partition", file, *_same("SHA-256", held.sha256, drawn.sha256))
+        return UNKNOWN, "its data are not here"
+    return _same("SHA-256", held.sha256, partition(labels, held.clients, held.alpha, held.seed).sha256)
 
 
 def _labels(layout: Layout, dataset: str) -> Any:
@@ -117,32 +131,20 @@ def _labels(layout: Layout, dataset: str) -> Any:
     return subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
 
 
-def _same(what: str, own: object, expected: object) -> tuple[str, str]:
-    return (SOUND, "") if own == expected else (WRONG, f"{what} is {own}, and should be {expected}")
-
-
 def _runs(layout: Layout) -> Iterator[Finding]:
-    partitions: dict[str, Partition | None] = {}
+    partitions = {file: _readable_partition(file) for file in map(layout.partition_file, table_rows(layout.runs))}
     for place in table_rows(layout.runs):
-        folder, file = layout.run_folder(place), layout.partition_file(place)
-        if grid.run_name(place) in layout.absent:
-            yield Finding("run", folder, UNKNOWN, f"{layout.run_lacks(place)}; train is false, so it is left out")
-            continue
-        if file not in partitions:
-            partitions[file] = _readable_partition(file)
-        try:
-            run = record.read(Path(folder))
-        except FileNotFoundError as error:
-            yield Finding("run", folder, MISSING, str(error))
-            continue
-        except ValueError as error:
-            yield Finding("run", folder, WRONG, str(error))
-            continue
-        held, request = partitions[file], layout.run_request(place)
-        known = {"optimizer": RunSettings(**request["settings"]).optimizer_options()}
-        known |= {"partition": {"sha256": held.sha256}} if held else {}
-        changed = [*record.differences(run.made, request), *record.differences(run.made, known)]
-        yield Finding("run", folder, WRONG if changed else SOUND, ", ".join(changed))
+        dealt = partitions[layout.partition_file(place)]
+        yield _looked_at("run", layout.run_folder(place), partial(_run, layout, place, dealt))
+
+
+def _run(layout: Layout, place: Mapping[str, Any], dealt: Partition | None) -> tuple[str, str]:
+    if grid.run_name(place) in layout.absent:
+        return UNKNOWN, f"{layout.run_lacks(place)}; train is false, so it is left out"
+    run, request = record.read(Path(layout.run_folder(place))), layout.run_request(place)
+    known = {"optimizer": RunSettings(**request["settings"]).optimizer_options()}
+    known |= {"partition": {"sha256": dealt.sha256}} if dealt else {}
+    return _wrong_if(", ".join([*record.differences(run.made, request), *record.differences(run.made, known)]))
 
 
 def _readable_partition(file: str) -> Partition | None:
@@ -155,22 +157,25 @@ def _readable_partition(file: str) -> Partition | None:
 def _client_analyses(layout: Layout) -> Iterator[Finding]:
     for analysis in CLIENT_FILES:
         for dataset in layout.shown(analysis):
-            *files, last = layout.analysis_files(analysis, dataset)
-            if not Path(last).exists():
-                yield Finding("analysis", last, MISSING, "not there")
-                continue
-            try:
-                summary = record.read_json(Path(last))
-            except ValueError as error:
-                yield Finding("analysis", last, WRONG, str(error))
-                continue
-            lacks = layout.analysis_lacks(analysis, dataset)
-            if summary.get(record.SEAL) != record.sealed(summary)[record.SEAL]:
-                lacks = "it is not as it was written"
-            yield Finding("analysis", last, WRONG if lacks else SOUND, lacks)
-            for file in files:
-                sha256 = summary.get("files", {}).get(Path(file).name)
-                yield Finding("analysis", file, *_same("SHA-256", record.file_sha256(Path(file)), sha256))
+            yield from _client_analysis(layout, analysis, dataset)
+
+
+def _client_analysis(layout: Layout, analysis: str, dataset: str) -> Iterator[Finding]:
+    *files, last = layout.analysis_files(analysis, dataset)
+    try:
+        summary = record.read_json(Path(last))
+    except FileNotFoundError:
+        yield Finding("analysis", last, MISSING, "not there")
+        return
+    except ValueError as error:
+        yield Finding("analysis", last, WRONG, str(error))
+        return
+    sealed = summary.get(record.SEAL) == record.sealed(summary)[record.SEAL]
+    lacks = layout.analysis_lacks(analysis, dataset) if sealed else "it is not as it was written"
+    yield Finding("analysis", last, *_wrong_if(lacks))
+    for file in files:
+        sha256 = summary.get("files", {}).get(Path(file).name)
+        yield Finding("analysis", file, *_same("SHA-256", record.file_sha256(Path(file)), sha256))
 
 
 # What is made of it.
@@ -206,9 +211,8 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
 
 
 def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> Iterator[Finding]:
-    for path in (path for path in paths if not Path(path).exists()):
-        yield Finding(kind, path, MISSING, "not there")
     there = [path for path in paths if Path(path).exists()]
+    yield from (Finding(kind, path, MISSING, "not there") for path in paths if path not in there)
     if not there:
         return
     try:
@@ -280,11 +284,8 @@ def _significance(layout: Layout, name: str) -> Texts:
 
 def _contrasts(layout: Layout, name: str) -> Texts:
     entry, runs = layout.tables[name], _trained(layout, layout.table_rows(name))
-    baseline = entry.get("baseline", "fp32")
-    return {
-        layout.contrasts_file(name): table_text(contrasts.compare(runs, float(entry["margin"]), baseline)),
-        layout.contrasts_file(name, "differences"): table_text(contrasts.differences(runs, baseline)),
-    }
+    made = contrasts.files(runs, float(entry["margin"]), entry.get("baseline", "fp32"))
+    return {layout.contrasts_file(name, Path(file).stem): table_text(table) for file, table in made.items()}
 
 
 def _answers(layout: Layout, name: str) -> Texts:
@@ -297,10 +298,7 @@ def _table(layout: Layout, name: str) -> Texts:
     rows, spec = layout.table_rows(name), layout.table_spec(name)
     runs = _trained(layout, rows) if len(rows) else None
     table = tables.build(spec, runs, _files(layout.table_files(name)))
-    return {
-        f"{layout.results}/tables/{name}.csv": table.csv(),
-        f"{layout.latex}/tables/{name}.tex": table.latex(),
-    }
+    return {f"{layout.results}/tables/{name}.csv": table.csv(), f"{layout.latex}/tables/{name}.tex": table.latex()}
 
 
 def _table_page(layout: Layout, name: str) -> Texts:
