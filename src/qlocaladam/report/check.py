@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from html import escape
@@ -58,10 +59,10 @@ Texts = Mapping[str, str | bytes]
 def check(layout: Layout, kinds: Collection[str] = KINDS) -> pd.DataFrame:
     """One row a file that the configuration asks for: its kind, the file, the verdict and why."""
     trained = {"data": _data, "partition": _partitions, "run": _runs, "analysis": _client_analyses}
-    found = [finding for kind, look in trained.items() if kind in kinds for finding in look(layout)]
+    findings = [finding for kind, look in trained.items() if kind in kinds for finding in look(layout)]
     for kind, paths, make in _made_of_runs(layout):
-        found += _compared(kind, paths, make) if kind in kinds else ()
-    return pd.DataFrame(found, columns=Finding._fields)
+        findings += _compared(kind, paths, make) if kind in kinds else ()
+    return pd.DataFrame(findings, columns=Finding._fields)
 
 
 def failed(findings: pd.DataFrame) -> pd.DataFrame:
@@ -199,11 +200,8 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     for name in layout.figures:
         files = [f"{layout.figure_folder}/{name}.{form}" for form in ("pdf", "png")]
         yield "figure", files, partial(_figure, layout, name)
-    yield (
-        "numbers",
-        [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"],
-        partial(_numbers, layout),
-    )
+    files = [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"]
+    yield "numbers", files, partial(_numbers, layout)
     tex = [f"{layout.latex_together}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
     yield "claims", [f"{layout.together}/claims.csv", *tex], partial(_claims, layout)
     pages = [f"{layout.together}/{name}" for name in ("claims.html", "RESULTS.md", "REPRODUCIBILITY.md")]
@@ -261,8 +259,8 @@ def _cut(line: str, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[:most]}..."
 
 
-def _files(found: Mapping[str, str]) -> dict[str, Path]:
-    return {name: Path(path) for name, path in found.items()}
+def _files(paths: Mapping[str, str]) -> dict[str, Path]:
+    return {name: Path(path) for name, path in paths.items()}
 
 
 def _exact(layout: Layout, analysis: str) -> Texts:
@@ -313,16 +311,14 @@ def _figure(layout: Layout, name: str) -> Texts:
 
 
 def _numbers(layout: Layout) -> Texts:
-    found = numbers.collect(layout.numbers_spec(), _trained(layout, layout.runs), _files(layout.number_files()))
-    return {
-        f"{layout.together}/numbers.json": numbers.as_json(found),
-        f"{layout.latex_together}/numbers.tex": numbers.as_latex(found),
-    }
+    made = numbers.collect(layout.numbers_spec(), _trained(layout, layout.runs), _files(layout.number_files()))
+    json_file, tex_file = f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"
+    return {json_file: numbers.as_json(made), tex_file: numbers.as_latex(made)}
 
 
 def _claims(layout: Layout) -> Texts:
-    found = json.loads(Path(f"{layout.together}/numbers.json").read_text())
-    verdicts = claims.judge(form.load(Path(project_file(PUBLISHED))), found, layout.scale)
+    computed = json.loads(Path(f"{layout.together}/numbers.json").read_text())
+    verdicts = claims.judge(form.load(Path(project_file(PUBLISHED))), computed, layout.scale)
     return {
         f"{layout.together}/claims.csv": table_text(verdicts),
         f"{layout.latex_together}/tables/claims.tex": presentation.counts_latex(verdicts, layout.scale),
@@ -371,16 +367,14 @@ def outcome(findings: pd.DataFrame) -> str:
 
 def made_with(layout: Layout) -> Iterable[str]:
     """Programs and processors round differently: how many runs were made with what."""
-    found: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for folder in layout.folders(layout.available(layout.runs)):
         try:
             versions = record.read_json(Path(folder, "settings.json"))["versions"]
-            words = [f"kernel {versions['kernel']}", f"torch {versions['torch']}", f"threads {versions['threads']}"]
+            counts[", ".join(f"{name} {versions[name]}" for name in ("kernel", "torch", "threads"))] += 1
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        name = ", ".join(words)
-        found[name] = found.get(name, 0) + 1
-    yield from (f"{count} runs made with {name}" for name, count in found.items())
+    yield from (f"{count} runs made with {what}" for what, count in counts.items())
 
 
 def as_html(findings: pd.DataFrame, layout: Layout) -> str:
