@@ -30,7 +30,7 @@ def optimizer_memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tup
     `metadata_percent` is the share of block ranges in what is held.
     """
     wanted = [row for row in wanted if arms.get(row[1], {}).get("arm") not in PEERS]
-    sizes = {dataset: _tensor_sizes(dataset) for dataset, _, _ in wanted}
+    sizes = {dataset: _tensor_sizes(dataset) for dataset in dict.fromkeys(row[0] for row in wanted)}
     rows = []
     for dataset, arm, block_size in wanted:
         codecs = codecs_of(arms, arm, block_size)
