@@ -69,7 +69,8 @@ def uniform_noise(key: int, first: int, count: int, device: torch.device | None 
 
 
 def _fractions(noise: Tensor) -> Tensor:
-    return (noise >> 16 & 0xFFFF).to(torch.float32).mul_(2.0**-16)
+    """Of the upper halves of the noise, which is overwritten."""
+    return noise.bitwise_right_shift_(16).bitwise_and_(0xFFFF).to(torch.float32).mul_(2.0**-16)
 
 
 def noise_of_rows(keys: Tensor, block: Tensor, size: int) -> Tensor:
@@ -187,7 +188,7 @@ class Codec(ABC):
 
     def _ranges_of(self, blocks: Tensor) -> Tensor:
         low, high = torch.aminmax(blocks, dim=1, keepdim=True)  # NaN wins, and infinity is an end
-        usable = low.isfinite() & high.isfinite() if self.signed else high.isfinite() & (low >= 0)
+        usable = torch.maximum(-low, high) < torch.inf if self.signed else (low >= 0) & (high < torch.inf)
         return self._range(low, high).masked_fill_(~usable, torch.nan)
 
     def _rounded(self, levels: Tensor, noise: Tensor | None) -> Tensor:
@@ -230,17 +231,23 @@ class Codec(ABC):
 
     @abstractmethod
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
-        """Where each value falls, as a real number in [0, top] and only ever rounding error outside of it."""
+        """Where each value falls, as a real number in [0, top]. One outside of it stands for the end that is nearer."""
 
     @abstractmethod
     def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
         """What each code stands for. `lone`: as in `Rows`."""
 
 
+def ones_where_equal(values: Tensor, others: Tensor | float) -> Tensor:
+    """1.0 where they are equal, else 0.0. On a CPU torch takes several times as long to make truth values."""
+    return values.clone().eq_(others)
+
+
 def packed(codes: Tensor) -> Tensor:
     """Two codes to a byte; a last one alone leaves the upper half 0."""
-    low, high = codes[::2], codes[1::2]
-    return low | torch.nn.functional.pad(high << 4, (0, len(low) - len(high)))
+    if len(codes) % 2:
+        codes = torch.nn.functional.pad(codes, (0, 1))
+    return torch.add(codes[::2], codes[1::2], alpha=16)
 
 
 def unpacked(codes: Tensor) -> Tensor:
@@ -277,7 +284,7 @@ class LinearCodec(Codec):
         scale, low, span = self._scaled(ranges)
         step = span / self.top * (1 + 2.0**-21)  # rounded up, so that the last code reaches the maximum
         highest = torch.maximum(ranges[:, 1:], ranges[:, :1] + self.least_range)
-        return (codes * step).add_(low).div_(scale).clamp_(max=highest)
+        return codes.to(torch.float32).mul_(step).add_(low).div_(scale).clamp_(max=highest)
 
 
 @dataclass(frozen=True)
@@ -348,21 +355,24 @@ class LogCodec(Codec):
     def _levels(self, blocks: Tensor, ranges: Tensor) -> Tensor:
         low, span, full = self._log_range(ranges)
         levels = (blocks + self.offset).log2_().sub_(low).mul_(self._per_level(span))
-        # torch's logarithm of one number can differ in the last bit from that of many.
-        return levels.masked_fill_(blocks == torch.where((span > 0) & full, ranges[:, 1:], torch.nan), self.top)
+        # torch's logarithm of one number can differ in the last bit from that of many. The highest is lifted beyond the
+        # top, which codes are clamped to.
+        highest = ranges[:, 1:].masked_fill(~(full & (span > 0)), torch.nan)
+        return levels.add_(ones_where_equal(blocks, highest), alpha=2 * self.top)
 
     def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
         low, span, full = self._log_range(ranges)
         # Beyond rounding error, so that clamping makes the ends exact.
         hair = 2.0**-19 + 2.0**-22 * torch.maximum(low.abs(), (low + span).abs())
-        values = (codes * ((span + 2 * hair) / self.top)).add_(low - hair)
+        values = codes.to(torch.float32).mul_((span + 2 * hair) / self.top).add_(low - hair)
         values[: len(values) - len(lone)].exp2_()
         # On a CPU torch's power of the last few values of a tensor can differ in the last bit from that of others.
         for row, length in zip(values[len(values) - len(lone) :], lone, strict=True):
             row[:length].exp2_()
         values.sub_(self.offset)
         minimum, maximum = ranges.chunk(2, 1)
-        return values.clamp_(minimum, maximum.masked_fill(~full, torch.inf))
+        # On a CPU one after the other takes a fifth of the time of both at once.
+        return values.clamp_(min=minimum).clamp_(max=maximum.masked_fill(~full, torch.inf))
 
 
 def _dynamic_values(signed: bool, bits: int) -> np.ndarray:
