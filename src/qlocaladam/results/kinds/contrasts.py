@@ -241,7 +241,7 @@ KIND = Kind(
         "How far each arm of the table *{table}* is from the baseline over the last third of the rounds, trained at "
         "scale *{scale}*. Ticks are seeds, the marker is the estimate, the thick line its 95 % interval, the thin one "
         "that which holds for all arms of a panel together. The band is the margin of equivalence. What lies far "
-        "outside has an arrow and its number.",
+        "outside has an arrow and its number. Exploratory: intervals, and no verdicts.",
         reads={"contrasts": TESTS, "differences": DIFFERENCES},
         keys={"table": ref("name")},
         title="How far each arm is from one of them: table {table}",
