@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qlocaladam.analysis import data_distribution, memory, participation, precision
-from qlocaladam.analysis.client_memory import client_memory
 from qlocaladam.jobs import write_analysis
 
 MEMORY = """\
@@ -53,12 +51,9 @@ cifar100,0.5,q-localadam,mean,1,0,,1,,56.0,,55.0,,,,,,,,,,,,,3.0,,6.0,,,one seed
 
 def write_exact(name: str, folder: Path, arms: dict[str, Any], places: list[tuple[str, str, int]]) -> None:
     """One of the analyses that need no training, as its rule makes it."""
-    make: dict[str, Callable[[], Mapping[str, Any]]] = {
-        "memory": lambda: {"memory.csv": memory.optimizer_memory(arms, places)},
-        "client_memory": lambda: {"client_memory.csv": client_memory(arms, 64)},
-        "scaling": lambda: {"scaling.csv": memory.scaling()},
-        "precision": precision.files,
-        "data_distribution": data_distribution.files,
-        "participation": lambda: participation.files(folder / "clients.csv"),
+    given: dict[str, Any] = {
+        "memory": {"arms": arms, "places": places},
+        "client_memory": {"arms": arms, "block_size": 64},
+        "participation": {"clients": folder / "clients.csv"},
     }
-    write_analysis(folder, make[name]())
+    write_analysis(folder, import_module(f"qlocaladam.analysis.{name}").files(**given.get(name, {})))

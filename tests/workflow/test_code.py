@@ -12,17 +12,18 @@ import pytest
 from projects import ROOT, TEST
 
 from qlocaladam import imports
+from qlocaladam.results.layout import EXACT_FILES
 
 SOURCE = Path("src/qlocaladam")
 SCRIPTS = sorted(path.stem for path in (ROOT / "workflow/scripts").glob("*.py"))
+RENAMED = {"judge": "claims", "check_results": "check", "collect_numbers": "numbers", "collect_reference": "reference"}
+"""Rules whose script has another name."""
 RULES = {
-    **{name: name for name in SCRIPTS if name not in ("claims", "client_analysis", "check", "numbers", "reference")},
-    "claims": "judge",
-    "check": "check_results",
-    "numbers": "collect_numbers",
-    "reference": "collect_reference",
+    **{name: name for name in SCRIPTS if name not in (*RENAMED.values(), "client_analysis", "exact_analysis")},
+    **RENAMED,
+    **dict.fromkeys(EXACT_FILES, "exact_analysis"),
 }
-"""By script. What trains has no code among its inputs."""
+"""The script of each rule. What trains has no code among its inputs."""
 PAGES = {"table_page", "ledger_page", "results_page", "kept_results_page", "reproducibility_page"}
 LOADED = """
 import json, os, sys
@@ -37,9 +38,11 @@ for program in json.loads(sys.argv[1]):
 """
 
 
-def reached(script, *kinds):
-    """Files of the package that a script depends on, by their paths in there."""
-    files = imports.reached(ROOT / SOURCE, ROOT / f"workflow/scripts/{script}.py", *kinds)
+def reached(rule, *kinds):
+    """Files of the package that the script of a rule depends on, by their paths in there."""
+    script = RULES[rule]
+    by_name = [ROOT / SOURCE / f"analysis/{rule}.py"] if rule in EXACT_FILES else []
+    files = imports.reached(ROOT / SOURCE, ROOT / f"workflow/scripts/{script}.py", *by_name, *kinds)
     assert files.pop() == ROOT / f"workflow/scripts/{script}.py"
     return {path.relative_to(ROOT / SOURCE).as_posix() for path in files}
 
@@ -47,22 +50,23 @@ def reached(script, *kinds):
 @pytest.fixture(scope="module")
 def code():
     """By rule, and without kinds of tables and figures, which are found by name."""
-    return {rule: reached(script) for script, rule in RULES.items()}
+    return {rule: reached(rule) for rule in RULES}
 
 
 def test_what_a_script_loads_is_among_its_code():
     """Its import statements alone, in a process each. All kinds are loaded where one is asked for."""
     programs = []
-    for script in RULES:
+    for rule, script in RULES.items():
         tree = ast.parse((ROOT / f"workflow/scripts/{script}.py").read_text())
-        statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        programs.append("\n".join(map(ast.unparse, statements)))
+        statements = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        by_name = [f"import qlocaladam.analysis.{rule}"] if rule in EXACT_FILES else []
+        programs.append("\n".join([*statements, *by_name]))
     command = [sys.executable, "-c", "import pandas, torch\n" + LOADED, json.dumps(programs)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     kinds = list((ROOT / SOURCE).glob("results/kinds/*.py"))
-    for script, line in zip(RULES, done.stdout.splitlines(), strict=True):
+    for rule, line in zip(RULES, done.stdout.splitlines(), strict=True):
         loaded = {Path(path).relative_to(ROOT / SOURCE).as_posix() for path in json.loads(line)}
-        assert loaded <= reached(script, *kinds), script
+        assert loaded <= reached(rule, *kinds), rule
         assert len(loaded) > 3
 
 

@@ -26,7 +26,7 @@ rule check_results:
         rules.numbers.input,
         rules.claims.input,
         rules.pages.input,
-        code=code("check", "*"),
+        code=code("check", "results/kinds/*", "analysis/*"),
     output:
         csv=f"{TOGETHER}/check.csv",
         html=report(

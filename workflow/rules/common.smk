@@ -1,4 +1,4 @@
-# Configuration, which results are there as it asks for them, and what rules have in common. No rule is here.
+# Configuration, which of its results exist already, and what rules have in common. No rule is here.
 
 import os
 import re
@@ -29,17 +29,17 @@ min_version("9.0")
 # Rules call `python`: that of the environment that Snakemake runs in, or of the one it deploys.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
-# One that conda deploys has what the package needs and not the package: that is this one, and nothing else from here.
+# An environment that conda deploys has what the package needs, but not the package: this one is put on its path.
 if DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method:
     package = Path(".snakemake/package/qlocaladam").absolute()
     package.parent.mkdir(parents=True, exist_ok=True)
     package.unlink(missing_ok=True)
     package.symlink_to(Path(qlocaladam.__file__).parent)
     os.environ.update(PYTHONPATH=str(package.parent))
-    # Of which Snakemake would clear the environment of what runs there.
+    # Snakemake would otherwise remove PYTHONPATH from the environment of these jobs.
     workflow.deployment_settings.conda_not_block_search_path_envvars = True
 
-# A module is given what it should have otherwise; files and the command line are those of the workflow that has it.
+# As a module of another workflow this one is given a configuration; files and command line belong to the other.
 MODULE = workflow.modifier.skip_configfile
 CONFIGURED_BY = [] if MODULE else workflow.configfiles
 COMMAND_LINE = {} if MODULE else workflow.config_settings.config
@@ -65,11 +65,8 @@ except ValueError as error:
     configuration.stop(error)
 SCALE = LAYOUT.scale
 SIZE = LAYOUT.size
-RESULTS = LAYOUT.results
-TOGETHER = LAYOUT.together
-FIGURES = LAYOUT.figure_folder
-LATEX = LAYOUT.latex
-LATEX_TOGETHER = LAYOUT.latex_together
+RESULTS, TOGETHER, FIGURES = LAYOUT.results, LAYOUT.together, LAYOUT.figure_folder
+LATEX, LATEX_TOGETHER = LAYOUT.latex, LAYOUT.latex_together
 PLACES = LAYOUT.runs.to_dict("records")
 TABLES = list(LAYOUT.tables)
 FIGURE_NAMES = list(LAYOUT.figures)
@@ -80,48 +77,47 @@ wildcard_constraints:
     figure="|".join(config["figures"]),
 
 
-# What takes long is made by a rule only where it is not there as the configuration asks for it, and then always; what is
-# there is a file like any other. So no date and no record of Snakemake's decides about it: neither does a finished run
-# look outdated, nor an outdated one finished. (Snakemake looks at no parameters of what follows from a job that must
-# run, and has no record of files that were copied.)
-
+# Data, training runs and analyses that train are expensive. Their rules match, by wildcard constraints, only results that
+# are missing or were recorded with other settings, and then their jobs are forced; all others are plain input files. So
+# neither dates nor Snakemake's own records decide: a finished run never looks outdated, nor an outdated one finished.
+# (Snakemake compares no parameters downstream of a job that must run, and has no record of files that were copied.)
 if REPORT:
     config["report_texts"] = html.report_texts(LAYOUT)  # a report's opening and captions see nothing but this
 ALL_AGAIN = not workflow.is_main_process or bool({"-F", "--forceall"} & FLAGS)
 
 
 def needed(rule, lacking):
-    """A pattern for what a rule must make, by name. `lacking` has why each is not there as asked. A report shows
-    the whole graph; a job in a process of its own was chosen by the one that started it."""
+    """A pattern for the results that a rule must make. `lacking` has, by their names, why each is missing or outdated.
+    A report shows the whole graph; a job in a process of its own was chosen by the process that started it."""
     everything = ALL_AGAIN or REPORT or rule in sys.argv
     names = [re.escape(name) for name, reason in lacking.items() if reason or everything]
     return "|".join(names) or "(?!)"
 
 
 def always(output, **inputs):
-    """The inputs of a job that is run whatever the dates of its files, as Snakemake does with one that was killed."""
+    """The inputs of a job that runs whatever the dates of its files are."""
     if workflow.is_main_process and not REPORT:
         workflow.dag.forcefiles.add(output)
     return inputs
 
 
-def code(script, *kinds):
-    """The script of a rule and all files of the package that it imports, and those of kinds of tables and figures,
-    which are found by name. What trains, deals out or prepares has none: recorded settings decide about it."""
+def code(script, *by_name):
+    """The script of a rule and all files of the package that it imports. `by_name` are patterns of modules that it
+    imports by their names. What trains, deals out or prepares has none: recorded settings decide about it."""
     source = Path(project_file("src/qlocaladam"))
-    found = [path for kind in kinds for path in sorted(source.glob(f"results/kinds/{kind}.py"))]
+    found = [path for pattern in by_name for path in sorted(source.glob(f"{pattern}.py"))]
     return list(map(str, imports.reached(source, Path(project_file(f"workflow/scripts/{script}.py")), *found)))
 
 
 def run_files(rows, *names):
-    """Files of each of these runs, but for those that are not there and will not be trained."""
+    """Files of each of these runs, except runs that are missing and will not be trained."""
     if LAYOUT.kept:  # by its whole path, by which no rule makes it
         return [str(Path(LAYOUT.kept).absolute().with_name(name)) for name in ("runs.csv", "histories.csv.gz")]
     return [f"{folder}/{name}" for folder in run_folders(rows) for name in names or ("summary.json",)]
 
 
 def run_folders(rows):
-    """What to read these runs from; nothing where there are none."""
+    """The folders, or the file of a reference, to read these runs from."""
     available = LAYOUT.available(rows)
     return LAYOUT.folders(available) if len(available) else []
 
@@ -135,7 +131,7 @@ def table_folders(wildcards):
 
 
 def table_asked(wildcards):
-    """What the configuration asks of the runs of a table."""
+    """The settings that the configuration asks of the runs of a table."""
     return LAYOUT.asked(LAYOUT.table_rows(wildcards.table))
 
 

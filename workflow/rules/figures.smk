@@ -9,13 +9,13 @@ rule figures:
 rule figure:
     input:
         unpack(figure_inputs),
-        code=figure_code,
+        code=code_with_kind("figure"),
     output:
         pdf=f"{FIGURES}/{{figure}}.pdf",
         png=report(
             f"{FIGURES}/{{figure}}.png",
             caption="../report/figure.rst",
-            category=figure_section,
+            category=section,
             labels={"result": "Figure {figure}"},
         ),
     log:

@@ -48,28 +48,40 @@ def analysis_options(analysis):
     return options
 
 
-def analysis_minutes(least):
+def analysis_minutes(analysis):
     def minutes(wildcards, attempt):
-        return attempt * max(least, SIZE["resources"]["runtime"])
+        return attempt * max(kinds.ANALYSES[analysis].minutes, SIZE["resources"]["runtime"])
 
     return minutes
 
 
+def entry(wildcards):
+    """What config.yaml says of the table or the figure that a job is about."""
+    return config["tables"][wildcards.table] if "table" in wildcards.keys() else config["figures"][wildcards.figure]
+
+
+def code_with_kind(script):
+    def files(wildcards):
+        return code(script, f"results/kinds/{entry(wildcards)['kind']}")
+
+    return files
+
+
+def section(wildcards):
+    return page.numbered(kinds.section(entry(wildcards)))
+
+
 def baseline(wildcards):
-    return config["tables"][wildcards.table].get("baseline", "fp32")
+    return entry(wildcards).get("baseline", "fp32")
 
 
 def margin(wildcards):
-    return config["tables"][wildcards.table]["margin"]
+    return entry(wildcards)["margin"]
 
 
 def table_inputs(wildcards):
     runs = table_runs(wildcards) if len(LAYOUT.table_rows(wildcards.table)) else []
     return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
-
-
-def table_code(wildcards):
-    return code("table", config["tables"][wildcards.table]["kind"])
 
 
 def table_spec(wildcards):
@@ -82,10 +94,6 @@ def figure_inputs(wildcards):
     return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if runs else {})
 
 
-def figure_code(wildcards):
-    return code("figure", config["figures"][wildcards.figure]["kind"])
-
-
 def figure_spec(wildcards):
     return LAYOUT.figure_spec(wildcards.figure)
 
@@ -95,20 +103,8 @@ def panels(wildcards):
     return [(run_folders(rows), LAYOUT.asked(rows)) for rows in LAYOUT.panel_rows(wildcards.figure)]
 
 
-def figure_section(wildcards):
-    return page.numbered(kinds.section(config["figures"][wildcards.figure]))
-
-
-def page_code(wildcards):
-    return code("table_page", config["tables"][wildcards.table]["kind"])
-
-
 def page_spec(wildcards):
     return LAYOUT.page_spec(wildcards.table)
-
-
-def table_section(wildcards):
-    return page.numbered(kinds.section(config["tables"][wildcards.table]))
 
 
 def configuration_arguments(wildcards):

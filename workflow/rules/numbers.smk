@@ -11,7 +11,7 @@ rule collect_numbers:
     input:
         **LAYOUT.number_files(),
         runs=run_files(LAYOUT.runs, *FILES[1:]),
-        code=code("numbers", "*"),
+        code=code("numbers", "results/kinds/*"),
     output:
         tex=f"{LATEX_TOGETHER}/numbers.tex",
         json=f"{TOGETHER}/numbers.json",

@@ -1,4 +1,4 @@
-# Files that are there as asked, and that no other rule makes.
+# Results that exist already, with the settings that the configuration asks for: no other rule makes them.
 
 THERE = [f"{RESULTS}/runs/{name}/{file}" for name, reason in LACKING_RUNS.items() if not reason for file in FILES]
 THERE += [f"results/data/{name}.npz" for name, reason in LACKING_DATA.items() if not reason]

@@ -12,12 +12,12 @@ rule pages:
 rule table_page:
     input:
         table=f"{RESULTS}/tables/{{table}}.csv",
-        code=page_code,
+        code=code_with_kind("table_page"),
     output:
         report(
             f"{RESULTS}/tables/{{table}}.html",
             caption="../report/table.rst",
-            category=table_section,
+            category=section,
             labels={"result": "Table {table}"},
         ),
     log:
@@ -77,7 +77,7 @@ rule results_page:
         figures=expand(f"{FIGURES}/{{figure}}.png", figure=FIGURE_NAMES),
         numbers=f"{TOGETHER}/numbers.json",
         claims=f"{TOGETHER}/claims.csv",
-        code=code("results_page", "*"),
+        code=code("results_page", "results/kinds/*"),
     output:
         f"{TOGETHER}/RESULTS.md",
     log:
@@ -120,7 +120,7 @@ rule kept_results_page:
         # By their whole paths, by which no rule makes them: what is kept is shown as it is, and nothing is trained for it.
         kept=sorted(glob(f"{Path.cwd()}/paper/reference/*/**/*.csv", recursive=True)),
         pictures=sorted(glob(f"{Path.cwd()}/docs/images/*/*.png")),
-        code=code("kept_results_page", "*"),
+        code=code("kept_results_page", "results/kinds/*"),
     output:
         "RESULTS.md",
     log:

@@ -10,7 +10,7 @@ rule tables:
 rule table:
     input:
         unpack(table_inputs),
-        code=table_code,
+        code=code_with_kind("table"),
     output:
         tex=f"{LATEX}/tables/{{table}}.tex",
         csv=f"{RESULTS}/tables/{{table}}.csv",

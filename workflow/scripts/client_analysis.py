@@ -15,4 +15,5 @@ with logged(snakemake.log[0]):
     data = load_subset(snakemake.input.data, *(options.pop(f"{part}_images", None) for part in ("train", "test")))
     partition = snakemake.input.get("partition")
     made = trained.analyse(snakemake.params.analysis, options, data, partition, snakemake.params.arms)
-    write_analysis(Path(snakemake.output[0]).parent, made)
+    paths = map(Path, snakemake.output)
+    write_analysis(Path(snakemake.output[0]).parent, {path.name: file for path, file in zip(paths, made, strict=True)})

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -95,8 +95,7 @@ class States:
         return root
 
 
-@dataclass(frozen=True)
-class Distributions:
+class Distributions(NamedTuple):
     """The tables, with the columns named above, and the numbers that head them."""
 
     histograms: pd.DataFrame
@@ -105,18 +104,9 @@ class Distributions:
     errors: pd.DataFrame
     summary: Row
 
-    def files(self) -> dict[str, Any]:
-        """The tables and the summary by the names of their files."""
-        tables = (field.name for field in fields(self) if field.name != "summary")
-        return {**{f"{name}.csv": getattr(self, name) for name in tables}, "summary.json": self.summary}
-
 
 def analyse(
-    settings: RunSettings,
-    dataset: Dataset,
-    steps: int = 50,
-    batch_size: int = 64,
-    log_offset: float = LogCodec.offset,
+    settings: RunSettings, dataset: Dataset, steps: int = 50, batch_size: int = 64, log_offset: float = LogCodec.offset
 ) -> Distributions:
     """Train with FP32 Adam, whatever arm the settings name, and take the states apart.
 
@@ -140,11 +130,7 @@ def analyse(
 
 
 def train_states(
-    settings: RunSettings,
-    dataset: Dataset,
-    steps: int = 50,
-    batch_size: int = 64,
-    log_offset: float = LogCodec.offset,
+    settings: RunSettings, dataset: Dataset, steps: int = 50, batch_size: int = 64, log_offset: float = LogCodec.offset
 ) -> States:
     """Train one client on all images, each seen as often as any other give or take one; the states it ends with."""
     whole_number("steps", steps, 1)

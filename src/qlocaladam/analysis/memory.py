@@ -1,4 +1,4 @@
-"""Optimizer memory of the paper's models for any arm and block size, and how it grows with the model."""
+"""Optimizer memory of the paper's models for any arm and block size."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from qlocaladam.checks import whole_number
 from qlocaladam.codecs import Codec
 from qlocaladam.federated.settings import PEERS
 from qlocaladam.memory import optimizer_bytes
 from qlocaladam.models import PAPER_MODELS, ResNet18
 from qlocaladam.optim import ARMS, state_codecs
 
-MIB = 2**20
 COLUMNS = (
     *("dataset", "arm", "block_size", "parameters", "fp32_bytes", "held_bytes", "published_bytes"),
     *("held_ratio", "published_ratio", "metadata_percent"),
@@ -35,23 +33,12 @@ def optimizer_memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tup
     sizes = {dataset: _tensor_sizes(dataset) for dataset, _, _ in wanted}
     rows = []
     for dataset, arm, block_size in wanted:
-        codecs = _codecs(arms, arm, block_size)
-        size = _bytes(sizes[dataset], codecs)
+        codecs = codecs_of(arms, arm, block_size)
+        size = state_bytes(sizes[dataset], codecs)
         metadata = sum(4 * codec.range_size * codec.blocks(n) for n in sizes[dataset] for codec in codecs if codec)
         percent = 100 * metadata / size["held_bytes"]
-        rows.append(
-            {"dataset": dataset, "arm": arm, "block_size": block_size, **size, "metadata_percent": percent},
-        )
+        rows.append({"dataset": dataset, "arm": arm, "block_size": block_size, **size, "metadata_percent": percent})
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def scaling(parameters: Sequence[int] = (10**7, 10**8, 10**9, 10**10), block_size: int = 64) -> pd.DataFrame:
-    """Q-LocalAdam on models of these sizes, each one tensor. The paper's table is `held` in MiB, which it calls MB."""
-    codecs = _codecs({"q-localadam": {"arm": "q-localadam"}}, "q-localadam", block_size)
-    frame = pd.DataFrame([_bytes([whole_number("parameters", count, 1)], codecs) for count in parameters])
-    for name in ("fp32", "held", "published"):
-        frame[f"{name}_mib"] = frame[f"{name}_bytes"] / MIB
-    return frame
 
 
 def _tensor_sizes(dataset: str) -> list[int]:
@@ -63,7 +50,7 @@ def _tensor_sizes(dataset: str) -> list[int]:
     return [parameter.numel() for parameter in model.parameters()]
 
 
-def _codecs(arms: Mapping[str, Mapping[str, Any]], name: str, block_size: int) -> Codecs:
+def codecs_of(arms: Mapping[str, Mapping[str, Any]], name: str, block_size: int) -> Codecs:
     if name not in arms:
         raise ValueError(f"arm must be one of {', '.join(arms)}, got {name!r}")
     arm = arms[name]["arm"]
@@ -74,7 +61,7 @@ def _codecs(arms: Mapping[str, Mapping[str, Any]], name: str, block_size: int) -
     return state_codecs(options["momentum"], options["variance"], block_size, "nearest", 1e-8, options.get("bits", 8))
 
 
-def _bytes(sizes: Sequence[int], codecs: Codecs) -> dict[str, float]:
+def state_bytes(sizes: Sequence[int], codecs: Codecs) -> dict[str, float]:
     fp32 = optimizer_bytes(sizes, None, None)
     held, published = (optimizer_bytes(sizes, *codecs, layout) for layout in ("held", "published"))
     return {
@@ -85,3 +72,9 @@ def _bytes(sizes: Sequence[int], codecs: Codecs) -> dict[str, float]:
         "held_ratio": fp32 / held,
         "published_ratio": fp32 / published,
     }
+
+
+def files(arms: Mapping[str, Mapping[str, Any]], places: Iterable[tuple[str, str, int]]) -> dict[str, pd.DataFrame]:
+    """By the names of the files. Data of your own have no model in the paper, and no row."""
+    known = [place for place in places if place[0] in PAPER_MODELS]
+    return {"memory.csv": optimizer_memory(arms, known)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ DESCRIPTION = (
 )
 EXAMPLE = "python -m qlocaladam analyse precision --out results/exact"
 
-ANALYSES = {
+SUMMARIES = {
     "scaling": "optimizer memory against model size -> scaling.csv",
     "precision": "error against magnitude of every code -> precision*.csv",
     "data-distribution": "the paper's partitions, full size -> clients.csv, data_distribution.csv",
@@ -31,7 +32,7 @@ ANALYSES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(title="analyses", required=True, metavar="ANALYSIS", dest="analysis")
-    for name, text in ANALYSES.items():
+    for name, text in SUMMARIES.items():
         kind = kinds.add_parser(name, help=text, description=text)
         kind.add_argument("--out", "-o", type=Path, required=True, metavar="FOLDER", help="where the files go")
         if name in ("significance", "contrasts"):
@@ -74,18 +75,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _made(analysis: str, **given: Any) -> dict[str, Any]:
-    if analysis == "scaling":
-        from qlocaladam.analysis import memory
-
-        return {"scaling.csv": memory.scaling()}
-    if analysis == "precision":
-        from qlocaladam.analysis import precision
-
-        return dict(precision.files())
-    if analysis == "data-distribution":
-        from qlocaladam.analysis import data_distribution
-
-        return dict(data_distribution.files())
+    name = analysis.replace("-", "_")
+    if name in ("scaling", "precision", "data_distribution"):
+        return dict(import_module(f"qlocaladam.analysis.{name}").files())
     if analysis in ("significance", "contrasts"):
         from qlocaladam.analysis import contrasts, significance
         from qlocaladam.experiments.runs import read_runs
@@ -98,8 +90,10 @@ def _made(analysis: str, **given: Any) -> dict[str, Any]:
 
     torch.set_num_threads(given.pop("threads"))
     from qlocaladam.analysis import trained
+    from qlocaladam.results.kinds import ANALYSES
 
     data = load_subset(*(given.pop(name) for name in ("data", "train_images", "test_images")))
     arms = {arm: {"arm": arm, "options": {}} for arm in given.pop("arms", ())}
     partition, options = given.pop("partition", None), {n: v for n, v in given.items() if n not in ("out", "run")}
-    return trained.analyse(analysis.replace("-", "_"), options, data, partition, arms)
+    made = trained.analyse(name, options, data, partition, arms)
+    return dict(zip(ANALYSES[name].files, made, strict=True))

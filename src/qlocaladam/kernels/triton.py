@@ -24,8 +24,8 @@ import triton.language as tl
 from torch import Tensor
 
 from qlocaladam.codecs import Codec, dynamic_map
-from qlocaladam.kernels import CODES, Rule, Work, missing_code
-from qlocaladam.kernels.memory import ADDRESSES, rows_of, update_dense
+from qlocaladam.kernels import CODES, Rule, Work, memory, missing_code
+from qlocaladam.kernels.memory import ADDRESSES, update_dense
 from qlocaladam.states import has_memory
 from qlocaladam.streams import stream_key
 
@@ -547,14 +547,12 @@ def update(work: Sequence[Work], rule: Rule) -> None:
     update_dense(work, rule, Table)
 
 
-class Table:
-    """Contiguous tensors that do not overlap, as the kernel takes them."""
+class Table(memory.Table):
+    """As the kernel takes it."""
 
     def __init__(self, work: Sequence[Work], rule: Rule) -> None:
-        self.params = [one.param for one in work]
-        self.codecs = rule.momentum, rule.variance
+        super().__init__(work, rule, TENSOR)
         self.size = rule.block_size if any(self.codecs) else 64  # without codes there are no blocks
-        self.rows = rows_of(work, rule, TENSOR)
         self.like = [(one.param.device, one.param.dtype, one.grad.dtype) for one in work]
         self.launches: dict[tuple[int, ...], Launch] = {}
 

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qlocaladam.analysis import (
-    contrasts,
-    data_distribution,
-    participation,
-    precision,
-    registered,
-    significance,
-)
-from qlocaladam.analysis.client_memory import client_memory
-from qlocaladam.analysis.memory import optimizer_memory, scaling
+from qlocaladam.analysis import contrasts, registered, significance
 from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.runs import read_runs
@@ -34,21 +27,22 @@ from qlocaladam.federated.partition import Partition, load_partition, partition
 from qlocaladam.federated.settings import RunSettings
 from qlocaladam.files import table_rows, table_text
 from qlocaladam.ledger import claims, form, presentation
-from qlocaladam.models import PAPER_MODELS
 from qlocaladam.project import project_file
 from qlocaladam.report import html, markdown, template
 from qlocaladam.results import figures, numbers, tables
-from qlocaladam.results.layout import CLIENT_FILES, EXACT, Layout
+from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, Layout
 
 SOUND = "as asked"
 WRONG = "wrong"
 MISSING = "missing"
 UNKNOWN = "not checked"
-KINDS = (*("data", "partition", "run", "analysis", "exact", "test", "table", "page", "figure", "numbers", "claims"),)
+KINDS = ("data", "partition", "run", "analysis", "exact", "test", "table", "page", "figure", "numbers", "claims")
 """Of files, in the order they are looked at."""
 VERDICTS = (SOUND, WRONG, MISSING, UNKNOWN)
 FAILED = (WRONG, MISSING)
 PUBLISHED = "paper/published.yaml"
+NOT_HERE = (UNKNOWN, "not here: runs are compared with the configuration only")
+"""Of data and partitions, which need not be copied with the runs that they made."""
 
 
 class Finding(NamedTuple):
@@ -65,10 +59,10 @@ Texts = Mapping[str, str | bytes]
 def check(layout: Layout, kinds: Collection[str] = KINDS) -> pd.DataFrame:
     """One row a file that the configuration asks for: its kind, the file, the verdict and why."""
     trained = {"data": _data, "partition": _partitions, "run": _runs, "analysis": _client_analyses}
-    found = [finding for kind, look in trained.items() if kind in kinds for finding in look(layout)]
+    findings = [finding for kind, look in trained.items() if kind in kinds for finding in look(layout)]
     for kind, paths, make in _made_of_runs(layout):
-        found += _compared(kind, paths, make) if kind in kinds else ()
-    return pd.DataFrame(found, columns=Finding._fields)
+        findings += _compared(kind, paths, make) if kind in kinds else ()
+    return pd.DataFrame(findings, columns=Finding._fields)
 
 
 def failed(findings: pd.DataFrame) -> pd.DataFrame:
@@ -78,43 +72,55 @@ def failed(findings: pd.DataFrame) -> pd.DataFrame:
 # What was trained, and what it was trained on.
 
 
+def _looked_at(kind: str, file: str, look: Callable[[], tuple[str, str]]) -> Finding:
+    """The finding of a look at a file: its verdict and the reason. What cannot be read is missing or wrong."""
+    try:
+        return Finding(kind, file, *look())
+    except FileNotFoundError as error:
+        return Finding(kind, file, MISSING, str(error))
+    except ValueError as error:
+        return Finding(kind, file, WRONG, str(error))
+
+
+def _wrong_if(reason: str) -> tuple[str, str]:
+    return (WRONG if reason else SOUND), reason
+
+
+def _same(what: str, own: object, expected: object) -> tuple[str, str]:
+    return _wrong_if("" if own == expected else f"{what} is {own}, and should be {expected}")
+
+
 def _data(layout: Layout) -> Iterator[Finding]:
     for file in dict.fromkeys(layout.data_file(dataset) for dataset in layout.runs["dataset"].unique()):
-        if not Path(file).exists():
-            yield Finding("data", file, UNKNOWN, "not here: runs are compared with the configuration only")
-            continue
-        try:
-            data = load(file)
-        except ValueError as error:
-            yield Finding("data", file, WRONG, str(error))
-            continue
-        source = layout.config["sources"].get(data.name)
-        lacks = "" if layout.prepared(data.name) else f"was not made from {source or 'its own origin'} as that is now"
-        yield Finding("data", file, WRONG if lacks else SOUND, lacks)
+        yield _looked_at("data", file, partial(_data_file, layout, file))
+
+
+def _data_file(layout: Layout, file: str) -> tuple[str, str]:
+    if not Path(file).exists():
+        return NOT_HERE
+    data = load(file)
+    source = layout.config["sources"].get(data.name)
+    made_otherwise = f"was not made from {source or 'its own origin'} as that is now"
+    return _wrong_if("" if layout.prepared(data.name) else made_otherwise)
 
 
 def _partitions(layout: Layout) -> Iterator[Finding]:
     for place in table_rows(layout.runs.drop_duplicates(["dataset", "alpha", "seed"])):
-        file = layout.partition_file(place)
-        if not Path(file).exists():
-            yield Finding("partition", file, UNKNOWN, "not here: runs are compared with the configuration only")
-            continue
-        try:
-            yield _partition(layout, place, file)
-        except ValueError as error:
-            yield Finding("partition", file, WRONG, str(error))
+        yield _looked_at("partition", layout.partition_file(place), partial(_partition, layout, place))
 
 
-def _partition(layout: Layout, place: Mapping[str, Any], file: str) -> Finding:
+def _partition(layout: Layout, place: Mapping[str, Any]) -> tuple[str, str]:
+    file = layout.partition_file(place)
+    if not Path(file).exists():
+        return NOT_HERE
     held = load_partition(file)
     asked = layout.run_request(place)["partition"]
     if changed := record.differences({name: getattr(held, name) for name in asked}, asked):
-        return Finding("partition", file, WRONG, ", ".join(changed))
+        return WRONG, ", ".join(changed)
     labels = _labels(layout, place["dataset"])
     if labels is None:
-        return Finding("partition", file, UNKNOWN, "its data are not here")
-    drawn = partition(labels, held.clients, held.alpha, held.seed)
-    return Finding("partition", file, *_same("SHA-256", held.sha256, drawn.sha256))
+        return UNKNOWN, "its data are not here"
+    return _same("SHA-256", held.sha256, partition(labels, held.clients, held.alpha, held.seed).sha256)
 
 
 def _labels(layout: Layout, dataset: str) -> Any:
@@ -126,32 +132,20 @@ def _labels(layout: Layout, dataset: str) -> Any:
     return subset(data, layout.size["datasets"][dataset].get("train_images")).y_train
 
 
-def _same(what: str, own: object, expected: object) -> tuple[str, str]:
-    return (SOUND, "") if own == expected else (WRONG, f"{what} is {own}, and should be {expected}")
-
-
 def _runs(layout: Layout) -> Iterator[Finding]:
-    partitions: dict[str, Partition | None] = {}
+    partitions = {file: _readable_partition(file) for file in map(layout.partition_file, table_rows(layout.runs))}
     for place in table_rows(layout.runs):
-        folder, file = layout.run_folder(place), layout.partition_file(place)
-        if grid.run_name(place) in layout.absent:
-            yield Finding("run", folder, UNKNOWN, f"{layout.run_lacks(place)}; train is false, so it is left out")
-            continue
-        if file not in partitions:
-            partitions[file] = _readable_partition(file)
-        try:
-            run = record.read(Path(folder))
-        except FileNotFoundError as error:
-            yield Finding("run", folder, MISSING, str(error))
-            continue
-        except ValueError as error:
-            yield Finding("run", folder, WRONG, str(error))
-            continue
-        held, request = partitions[file], layout.run_request(place)
-        known = {"optimizer": RunSettings(**request["settings"]).optimizer_options()}
-        known |= {"partition": {"sha256": held.sha256}} if held else {}
-        changed = [*record.differences(run.made, request), *record.differences(run.made, known)]
-        yield Finding("run", folder, WRONG if changed else SOUND, ", ".join(changed))
+        dealt = partitions[layout.partition_file(place)]
+        yield _looked_at("run", layout.run_folder(place), partial(_run, layout, place, dealt))
+
+
+def _run(layout: Layout, place: Mapping[str, Any], dealt: Partition | None) -> tuple[str, str]:
+    if grid.run_name(place) in layout.absent:
+        return UNKNOWN, f"{layout.run_lacks(place)}; train is false, so it is left out"
+    run, request = record.read(Path(layout.run_folder(place))), layout.run_request(place)
+    known = {"optimizer": RunSettings(**request["settings"]).optimizer_options()}
+    known |= {"partition": {"sha256": dealt.sha256}} if dealt else {}
+    return _wrong_if(", ".join([*record.differences(run.made, request), *record.differences(run.made, known)]))
 
 
 def _readable_partition(file: str) -> Partition | None:
@@ -164,22 +158,25 @@ def _readable_partition(file: str) -> Partition | None:
 def _client_analyses(layout: Layout) -> Iterator[Finding]:
     for analysis in CLIENT_FILES:
         for dataset in layout.shown(analysis):
-            *files, last = layout.analysis_files(analysis, dataset)
-            if not Path(last).exists():
-                yield Finding("analysis", last, MISSING, "not there")
-                continue
-            try:
-                summary = record.read_json(Path(last))
-            except ValueError as error:
-                yield Finding("analysis", last, WRONG, str(error))
-                continue
-            lacks = layout.analysis_lacks(analysis, dataset)
-            if summary.get(record.SEAL) != record.sealed(summary)[record.SEAL]:
-                lacks = "it is not as it was written"
-            yield Finding("analysis", last, WRONG if lacks else SOUND, lacks)
-            for file in files:
-                sha256 = summary.get("files", {}).get(Path(file).name)
-                yield Finding("analysis", file, *_same("SHA-256", record.file_sha256(Path(file)), sha256))
+            yield from _client_analysis(layout, analysis, dataset)
+
+
+def _client_analysis(layout: Layout, analysis: str, dataset: str) -> Iterator[Finding]:
+    *files, last = layout.analysis_files(analysis, dataset)
+    try:
+        summary = record.read_json(Path(last))
+    except FileNotFoundError:
+        yield Finding("analysis", last, MISSING, "not there")
+        return
+    except ValueError as error:
+        yield Finding("analysis", last, WRONG, str(error))
+        return
+    sealed = summary.get(record.SEAL) == record.sealed(summary)[record.SEAL]
+    lacks = layout.analysis_lacks(analysis, dataset) if sealed else "it is not as it was written"
+    yield Finding("analysis", last, *_wrong_if(lacks))
+    for file in files:
+        sha256 = summary.get("files", {}).get(Path(file).name)
+        yield Finding("analysis", file, *_same("SHA-256", record.file_sha256(Path(file)), sha256))
 
 
 # What is made of it.
@@ -187,9 +184,8 @@ def _client_analyses(layout: Layout) -> Iterator[Finding]:
 
 def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[], Texts]]]:
     """The kind of each result, its files, and how their texts are made."""
-    exact = _exact(layout)
-    for names, make in exact.items():
-        yield "exact", [f"{EXACT}/{name}" for name in names], make
+    for analysis, names in EXACT_FILES.items():
+        yield "exact", [f"{EXACT}/{name}" for name in names], partial(_exact, layout, analysis)
     for name in layout.tested:
         yield "test", [layout.significance_file(name)], partial(_significance, layout, name)
     for name in layout.compared:
@@ -204,11 +200,8 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     for name in layout.figures:
         files = [f"{layout.figure_folder}/{name}.{form}" for form in ("pdf", "png")]
         yield "figure", files, partial(_figure, layout, name)
-    yield (
-        "numbers",
-        [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"],
-        partial(_numbers, layout),
-    )
+    files = [f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"]
+    yield "numbers", files, partial(_numbers, layout)
     tex = [f"{layout.latex_together}/{name}.tex" for name in ("tables/claims", "tables/disagreements", "claims")]
     yield "claims", [f"{layout.together}/claims.csv", *tex], partial(_claims, layout)
     pages = [f"{layout.together}/{name}" for name in ("claims.html", "RESULTS.md", "REPRODUCIBILITY.md")]
@@ -216,9 +209,8 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
 
 
 def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> Iterator[Finding]:
-    for path in (path for path in paths if not Path(path).exists()):
-        yield Finding(kind, path, MISSING, "not there")
     there = [path for path in paths if Path(path).exists()]
+    yield from (Finding(kind, path, MISSING, "not there") for path in paths if path not in there)
     if not there:
         return
     try:
@@ -267,31 +259,16 @@ def _cut(line: str, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[:most]}..."
 
 
-def _files(found: Mapping[str, str]) -> dict[str, Path]:
-    return {name: Path(path) for name, path in found.items()}
+def _files(paths: Mapping[str, str]) -> dict[str, Path]:
+    return {name: Path(path) for name, path in paths.items()}
 
 
-def _exact(layout: Layout) -> dict[tuple[str, ...], Callable[[], Texts]]:
-    def text(make: Callable[[], Mapping[str, pd.DataFrame | str]]) -> Callable[[], Texts]:
-        return lambda: {
-            f"{EXACT}/{name}": content if isinstance(content, str) else table_text(content)
-            for name, content in make().items()
-        }
-
-    def memory() -> dict[str, pd.DataFrame]:
-        known = [place for place in layout.sized_places() if place[0] in PAPER_MODELS]
-        return {"memory.csv": optimizer_memory(layout.config["arms"], known)}
-
-    def whole_clients() -> dict[str, pd.DataFrame]:
-        return {"client_memory.csv": client_memory(layout.config["arms"], layout.config["defaults"]["block_size"])}
-
+def _exact(layout: Layout, analysis: str) -> Texts:
+    given = {**layout.exact_options(analysis), **_files(layout.exact_inputs(analysis))}
+    made = import_module(f"qlocaladam.analysis.{analysis}").files(**given)
     return {
-        ("memory.csv",): text(memory),
-        ("client_memory.csv",): text(whole_clients),
-        ("scaling.csv",): text(lambda: {"scaling.csv": scaling()}),
-        ("precision.csv", "precision_summary.csv", "precision_by_decade.csv"): text(precision.files),
-        ("clients.csv", "data_distribution.csv"): text(data_distribution.files),
-        ("sampling.json", "steps.csv"): text(lambda: participation.files(Path(EXACT, "clients.csv"))),
+        f"{EXACT}/{name}": content if isinstance(content, str) else table_text(content)
+        for name, content in made.items()
     }
 
 
@@ -305,11 +282,8 @@ def _significance(layout: Layout, name: str) -> Texts:
 
 def _contrasts(layout: Layout, name: str) -> Texts:
     entry, runs = layout.tables[name], _trained(layout, layout.table_rows(name))
-    baseline = entry.get("baseline", "fp32")
-    return {
-        layout.contrasts_file(name): table_text(contrasts.compare(runs, float(entry["margin"]), baseline)),
-        layout.contrasts_file(name, "differences"): table_text(contrasts.differences(runs, baseline)),
-    }
+    made = contrasts.files(runs, float(entry["margin"]), entry.get("baseline", "fp32"))
+    return {layout.contrasts_file(name, Path(file).stem): table_text(table) for file, table in made.items()}
 
 
 def _answers(layout: Layout, name: str) -> Texts:
@@ -322,10 +296,7 @@ def _table(layout: Layout, name: str) -> Texts:
     rows, spec = layout.table_rows(name), layout.table_spec(name)
     runs = _trained(layout, rows) if len(rows) else None
     table = tables.build(spec, runs, _files(layout.table_files(name)))
-    return {
-        f"{layout.results}/tables/{name}.csv": table.csv(),
-        f"{layout.latex}/tables/{name}.tex": table.latex(),
-    }
+    return {f"{layout.results}/tables/{name}.csv": table.csv(), f"{layout.latex}/tables/{name}.tex": table.latex()}
 
 
 def _table_page(layout: Layout, name: str) -> Texts:
@@ -340,16 +311,14 @@ def _figure(layout: Layout, name: str) -> Texts:
 
 
 def _numbers(layout: Layout) -> Texts:
-    found = numbers.collect(layout.numbers_spec(), _trained(layout, layout.runs), _files(layout.number_files()))
-    return {
-        f"{layout.together}/numbers.json": numbers.as_json(found),
-        f"{layout.latex_together}/numbers.tex": numbers.as_latex(found),
-    }
+    made = numbers.collect(layout.numbers_spec(), _trained(layout, layout.runs), _files(layout.number_files()))
+    json_file, tex_file = f"{layout.together}/numbers.json", f"{layout.latex_together}/numbers.tex"
+    return {json_file: numbers.as_json(made), tex_file: numbers.as_latex(made)}
 
 
 def _claims(layout: Layout) -> Texts:
-    found = json.loads(Path(f"{layout.together}/numbers.json").read_text())
-    verdicts = claims.judge(form.load(Path(project_file(PUBLISHED))), found, layout.scale)
+    computed = json.loads(Path(f"{layout.together}/numbers.json").read_text())
+    verdicts = claims.judge(form.load(Path(project_file(PUBLISHED))), computed, layout.scale)
     return {
         f"{layout.together}/claims.csv": table_text(verdicts),
         f"{layout.latex_together}/tables/claims.tex": presentation.counts_latex(verdicts, layout.scale),
@@ -398,16 +367,14 @@ def outcome(findings: pd.DataFrame) -> str:
 
 def made_with(layout: Layout) -> Iterable[str]:
     """Programs and processors round differently: how many runs were made with what."""
-    found: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for folder in layout.folders(layout.available(layout.runs)):
         try:
             versions = record.read_json(Path(folder, "settings.json"))["versions"]
-            words = [f"kernel {versions['kernel']}", f"torch {versions['torch']}", f"threads {versions['threads']}"]
+            counts[", ".join(f"{name} {versions[name]}" for name in ("kernel", "torch", "threads"))] += 1
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        name = ", ".join(words)
-        found[name] = found.get(name, 0) + 1
-    yield from (f"{count} runs made with {name}" for name, count in found.items())
+    yield from (f"{count} runs made with {what}" for what, count in counts.items())
 
 
 def as_html(findings: pd.DataFrame, layout: Layout) -> str:

@@ -22,14 +22,7 @@ from qlocaladam.ledger import presentation
 from qlocaladam.ledger.claims import BAD, FAILS, HOLDS, OPEN
 from qlocaladam.ledger.presentation import answer, counts
 from qlocaladam.project import project_file
-from qlocaladam.report.page import (
-    Row,
-    Spec,
-    is_numeric,
-    measured_on,
-    readable,
-    shortened,
-)
+from qlocaladam.report.page import Row, Spec, is_numeric, measured_on, readable, shortened
 from qlocaladam.results import kinds
 from qlocaladam.results.latex import NONE
 from qlocaladam.results.layout import Layout
@@ -134,11 +127,7 @@ def _claims(claims: pd.DataFrame, folder: Path) -> Iterable[str]:
     }
     heads = [f'<th{kind}><button type="button">{head}</button></th>' for head, kind in {**kinds, "Reason": ""}.items()]
     yield f"<thead><tr>{''.join(heads)}</tr></thead>"
-    yield from [
-        "<tbody>",
-        *(_claim(claim, folder) for claim in table_rows(claims.replace(NONE, ""))),
-        "</tbody>",
-    ]
+    yield from ["<tbody>", *(_claim(claim, folder) for claim in table_rows(claims.replace(NONE, ""))), "</tbody>"]
 
 
 def _tone(verdict: str) -> str:

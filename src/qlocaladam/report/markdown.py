@@ -16,14 +16,7 @@ import pandas as pd
 from qlocaladam.files import table_rows
 from qlocaladam.ledger import presentation
 from qlocaladam.ledger.presentation import answer, counts, disagreements
-from qlocaladam.report.page import (
-    Row,
-    Spec,
-    is_numeric,
-    measured_on,
-    readable,
-    shortened,
-)
+from qlocaladam.report.page import Row, Spec, is_numeric, measured_on, readable, shortened
 from qlocaladam.results import kinds, labels
 from qlocaladam.results.kinds import SECTIONS
 from qlocaladam.results.latex import NONE

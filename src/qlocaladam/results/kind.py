@@ -84,6 +84,9 @@ class Analysis:
     """What a scale can say of how large it is, under `analyses`: keys with the JSON schema of their values."""
     partition: bool = True
     """Whether its clients are those of a run at the defaults. Others train on all data, or deal them out themselves."""
+    mem_mb: int = 0
+    minutes: int = 0
+    """What it needs where a training run of the scale is given less."""
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ class Layout:
         parts = (self.tables, self.figures) if axis == "dataset" else (self.config["tables"], self.config["figures"])
         entries = [entry for part in parts for entry in part.values()]
         wheres = [entry["where"] for entry in entries if KINDS[entry["kind"]].analysis is ANALYSES[analysis]]
-        return sorted({value for where in wheres for value in as_list(where[axis])})
+        return sorted({value for where in wheres for value in as_list(where.get(axis, []))})
 
     def analysis_files(self, analysis: str, dataset: str) -> list[str]:
         return [f"{self.results}/analysis/{analysis}/{dataset}/{name}" for name in CLIENT_FILES[analysis]]
@@ -305,12 +305,19 @@ class Layout:
             for part, entries in parts.items()
         }
 
-    def sized_arms(self) -> dict[str, Any]:
-        """What the memory of an arm depends on, and nothing else of it."""
+    def exact_options(self, analysis: str) -> dict[str, Any]:
+        """What an analysis at the paper's own size is told of the configuration: nothing but arms and their blocks."""
         keys = ("arm", "options", "block_size")
-        return {name: {key: arm[key] for key in keys if key in arm} for name, arm in self.config["arms"].items()}
+        arms = {name: {key: arm[key] for key in keys if key in arm} for name, arm in self.config["arms"].items()}
+        if analysis == "memory":
+            return {"arms": arms, "places": self._sized_places()}
+        block_size = self.config["defaults"]["block_size"]
+        return {"arms": arms, "block_size": block_size} if analysis == "client_memory" else {}
 
-    def sized_places(self) -> list[tuple[str, str, int]]:
+    def exact_inputs(self, analysis: str) -> dict[str, str]:
+        return {"clients": f"{EXACT}/clients.csv"} if analysis == "participation" else {}
+
+    def _sized_places(self) -> list[tuple[str, str, int]]:
         """Data set, arm and block size of all experiments, whatever groups are on."""
         places = grid.expand({**self.config, **dict.fromkeys(grid.GROUPS, True)})
         names = places[["dataset", "arm", "block_size"]].drop_duplicates().itertuples(index=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,15 @@ def analysed(spec: Spec, files: Files, name: str) -> list[Row]:
     if not rows:
         raise ValueError(f"table {spec['name']}: where {dict(spec.get('where', {}))} selects no row of {files[name]}")
     return rows
+
+
+def client_analysis(spec: Spec, files: Files, name: str, **where: str) -> Iterator[tuple[str, list[Row], Row]]:
+    """Of each data set of an entry: the rows of an analysis of a client, of the arms that `where` names, and what its
+    summary says."""
+    chosen = {**spec, "where": {"arm": spec["where"]["arm"], **where}}
+    for dataset in as_list(spec["where"]["dataset"]):
+        summary = json.loads(files[f"summary.{dataset}"].read_text())
+        yield dataset, analysed(chosen, files, f"{name}.{dataset}"), summary
 
 
 def as_number(cell: object) -> float:

@@ -16,7 +16,7 @@ import torch
 from published_memory import PUBLISHED
 from scipy import stats
 
-from qlocaladam.analysis import data_distribution, memory, participation, precision, significance
+from qlocaladam.analysis import data_distribution, memory, participation, precision, scaling, significance
 from qlocaladam.codecs import LogCodec
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 
@@ -306,7 +306,7 @@ def test_unknown_memory_is_refused(wanted: tuple[str, str, int], fault: str) -> 
 
 
 def test_published_scaling() -> None:
-    found = memory.scaling()
+    found = scaling.scaling()
     assert found["parameters"].tolist() == [10**7, 10**8, 10**9, 10**10]
     digits = (1, 1, 0, 0)
     printed = {
@@ -317,10 +317,10 @@ def test_published_scaling() -> None:
     assert {f"{ratio:.2f}" for ratio in found["held_ratio"]} == {"3.56"}
     assert {f"{ratio:.2f}" for ratio in found["published_ratio"]} == {"3.37"}
     assert found["published_bytes"][0] == 23_750_000
-    one = memory.scaling([1], block_size=32).iloc[0]
+    one = scaling.scaling([1], block_size=32).iloc[0]
     assert (one["held_bytes"], one["published_bytes"]) == (18, 88)  # a short block is padded only in the paper's layout
     with pytest.raises(ValueError, match="parameters must be a whole number of at least 1, got 0"):
-        memory.scaling([0])
+        scaling.scaling([0])
 
 
 # Heterogeneity and participation

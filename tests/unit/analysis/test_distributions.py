@@ -42,7 +42,7 @@ def made(small):
 
 
 def saved(result):
-    return {name: content if name == "summary.json" else content.to_csv() for name, content in result.files().items()}
+    return {name: made if name == "summary" else made.to_csv() for name, made in result._asdict().items()}
 
 
 def states_of(momentum, variance, step=50):
@@ -83,12 +83,12 @@ def test_settings_that_count_change_the_states(change, small):
 
 def test_what_is_saved_is_read_back_as_it_was(made):
     for name in TABLES:
-        text = made.files()[f"{name}.csv"].to_csv(index=False)
+        text = getattr(made, name).to_csv(index=False)
         assert "nan" not in text.lower()
         assert "inf" not in text.lower()
         read = pd.read_csv(io.StringIO(text))
         pd.testing.assert_frame_equal(read, getattr(made, name), check_exact=True, check_dtype=False)
-    assert json.loads(json.dumps(made.files()["summary.json"], allow_nan=False)) == made.summary
+    assert json.loads(json.dumps(made.summary, allow_nan=False)) == made.summary
 
 
 def test_after_one_step_both_states_are_those_of_one_gradient(small):

@@ -57,14 +57,15 @@ def test_an_analysis_that_cannot_be_made_says_why_in_one_line(tmp_path, monkeypa
     assert refused(capsys, ["analyse", "significance", "--runs", "none", "--out", "made"]).startswith(said)
     assert list(tmp_path.iterdir()) == []
     output, places = {"csv": tmp_path / "memory.csv"}, [("cifar10", "sgd", 64)]
-    said = run_script("memory", tmp_path / "job", output, ok=False, params={"arms": ARMS, "places": places})
+    given = {"analysis": "memory", "options": {"arms": ARMS, "places": places}}
+    said = run_script("exact_analysis", tmp_path / "job", output, ok=False, params=given)
     assert said == "qlocaladam: arm must be one of fp32, q-localadam, momentum-only, got 'sgd'\n"
     assert not (tmp_path / "memory.csv").exists()
 
 
 def test_data_of_your_own_has_no_memory_in_the_paper(runs, exact, tmp_path):
-    given = {"arms": ARMS, "places": [("own", "fp32", 64)]}
-    run_script("memory", tmp_path / "job", {"csv": tmp_path / "memory.csv"}, params=given)
+    given = {"analysis": "memory", "options": {"arms": ARMS, "places": [("own", "fp32", 64)]}}
+    run_script("exact_analysis", tmp_path / "job", {"csv": tmp_path / "memory.csv"}, params=given)
     assert (tmp_path / "memory.csv").read_text().splitlines() == exact["memory"].read_text().splitlines()[:1]
     numbers = collected(runs({"accuracy": [50.0], "dataset": "own"}), {**exact, "memory": tmp_path / "memory.csv"})
     assert numbers["best/own/0.1/fp32"].text == "50.00"

@@ -17,7 +17,7 @@ from qlocaladam.results.columns import column
 from qlocaladam.results.kind import AsFigure, AsTable, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table, listed
-from qlocaladam.results.rows import analysed, as_number, frame, grouped, unique
+from qlocaladam.results.rows import Row, analysed, as_number, frame, grouped, unique
 from qlocaladam.results.style import PAGE, SMALL, label_below, sheet
 
 if TYPE_CHECKING:
@@ -38,17 +38,16 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     rows = analysed(spec, files, "client_memory")
     sizes = unique(row["image_size"] for row in rows)
     saved = {(row["dataset"], row["arm"], row["image_size"]): as_number(row["saved_percent"]) for row in rows}
-    groups = []
-    for dataset, of_dataset in grouped((row for row in rows if row["image_size"] == sizes[0]), "dataset"):
-        cells = [
-            [
-                latex(spec, "arm", row["arm"]),
-                *(f"{as_number(row[f'{part}_bytes']) / 1e6:,.1f}" for part in (*PARTS, "total")),
-                *(fixed(saved[dataset, row["arm"], size], 1) for size in sizes),
-            ]
-            for row in of_dataset
-        ]
-        groups.append(Group(cells, latex(spec, "stands_for", dataset)))
+
+    def cells(row: Row) -> list[str]:
+        megabytes = (f"{as_number(row[f'{part}_bytes']) / 1e6:,.1f}" for part in (*PARTS, "total"))
+        shares = (fixed(saved[row["dataset"], row["arm"], size], 1) for size in sizes)
+        return [latex(spec, "arm", row["arm"]), *megabytes, *shares]
+
+    groups = [
+        Group([cells(row) for row in of_dataset], latex(spec, "stands_for", dataset))
+        for dataset, of_dataset in grouped((row for row in rows if row["image_size"] == sizes[0]), "dataset")
+    ]
     batch = listed(unique(row["batch_size"] for row in rows))
     return Table(
         name=spec["name"],

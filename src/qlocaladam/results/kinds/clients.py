@@ -20,30 +20,23 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     several = len({row["dataset"] for row in rows}) > 1
     groups = []
     for (dataset, alpha), clients in grouped(rows, "dataset", "alpha"):
-        cells = [
-            [
-                f"C{row['client']}",
-                f"{int(row['samples']):,}",
-                _dominant(row),
-                fixed(as_number(row["dominant_percent"]), 1),
-            ]
-            for row in clients
-        ]
         both = dataset_and_alpha(spec, dataset, alpha, "stands_for")
-        groups.append(Group(cells, both if several else latex(spec, "alpha", alpha)))
+        groups.append(Group([_cells(row) for row in clients], both if several else latex(spec, "alpha", alpha)))
     return Table(
         name=spec["name"],
         caption=analysed_caption(spec, "The dominant class is a client's most frequent one."),
         columns=[
-            DATASET if several else ROWS["alpha"],
-            Column("Client", "l"),
-            Column("Samples"),
-            Column(rf"Dominant{BREAK}class", "l"),
-            Column(rf"Share{BREAK}(\%)"),
+            *(DATASET if several else ROWS["alpha"], Column("Client", "l"), Column("Samples")),
+            *(Column(rf"Dominant{BREAK}class", "l"), Column(rf"Share{BREAK}(\%)")),
         ],
         groups=groups,
         data=frame(rows),
     )
+
+
+def _cells(row: Row) -> list[str]:
+    share = fixed(as_number(row["dominant_percent"]), 1)
+    return [f"C{row['client']}", f"{int(row['samples']):,}", _dominant(row), share]
 
 
 def _dominant(row: Row) -> str:

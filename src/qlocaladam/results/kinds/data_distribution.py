@@ -19,19 +19,10 @@ from qlocaladam.results.rows import Row, analysed, as_number, frame, grouped, un
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files, with_ratio: bool = False) -> Table:
     """How unlike each other the clients are, for each data set and alpha."""
     rows = analysed(spec, files, "data_distribution")
-    groups = []
-    for dataset, of_dataset in grouped(rows, "dataset"):
-        cells = [
-            [
-                latex(spec, "alpha", row["alpha"]),
-                _published(row, "percent"),
-                *([_published(row, "ratio", r"$\times$")] * with_ratio),
-                NONE if row["sample_std"] == "" else f"{int(float(row['sample_std'])):,}",
-                escape(row["heterogeneity"]),
-            ]
-            for row in of_dataset
-        ]
-        groups.append(Group(cells, latex(spec, "stands_for", dataset)))
+    groups = [
+        Group([_cells(spec, row, with_ratio) for row in of_dataset], latex(spec, "stands_for", dataset))
+        for dataset, of_dataset in grouped(rows, "dataset")
+    ]
     clients = listed(unique(row["clients"] for row in rows))
     return Table(
         name=spec["name"],
@@ -52,6 +43,15 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files, with_ratio: bool 
         data=frame(rows),
         notes=_rounding_notes(spec, rows),
     )
+
+
+def _cells(spec: Spec, row: Row, with_ratio: bool) -> list[str]:
+    return [
+        *(latex(spec, "alpha", row["alpha"]), _published(row, "percent")),
+        *([_published(row, "ratio", r"$\times$")] * with_ratio),
+        NONE if row["sample_std"] == "" else f"{int(float(row['sample_std'])):,}",
+        escape(row["heterogeneity"]),
+    ]
 
 
 def _published(row: Row, name: str, unit: str = "") -> str:

@@ -82,10 +82,10 @@ def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
     """Every number of the summary, by its own name: states/cifar10/variance/orders_of_magnitude."""
     own, summary, on = {"kind": "states", "dataset": dataset}, json.loads(path.read_text()), label(dataset)
     for part in ("variance", "momentum"):
-        of, found = {**own, "part": part}, summary[part]
-        yield from numbers_of(of, found, dict.fromkeys(found, ".3g"), path, on)
-        for share in (share for share in found if share.startswith(("zero_", "below_", "within_"))):
-            percent = None if found[share] is None else 100 * found[share]
+        of, values = {**own, "part": part}, summary[part]
+        yield from numbers_of(of, values, dict.fromkeys(values, ".3g"), path, on)
+        for share in (share for share in values if share.startswith(("zero_", "below_", "within_"))):
+            percent = None if values[share] is None else 100 * values[share]
             yield number({**of, "quantity": f"{share}_percent"}, percent, ".2f", path, on=on)
     least, greatest = (summary["variance"][name] for name in ("min_positive", "max"))
     span = greatest / least if least else None

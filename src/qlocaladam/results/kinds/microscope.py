@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, 
 from qlocaladam.results.labels import DATASET, ROWS, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table
 from qlocaladam.results.number import Form, Label, Number, numbers_of
-from qlocaladam.results.rows import Row, analysed, as_number, frame
+from qlocaladam.results.rows import Row, as_number, client_analysis, frame
 from qlocaladam.results.style import GREY, PAGE, Line, chosen_lines, label_below, sheet, whole_numbers
 
 if TYPE_CHECKING:
@@ -40,14 +39,11 @@ COLUMNS = {
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     """Errors of all steps of one client, and where its loss ends, with each arm."""
     data, groups, clients = [], [], []
-    for dataset in as_list(spec["where"]["dataset"]):
+    for dataset, rows, summary in client_analysis(spec, files, "microscope"):
         label = latex(spec, "dataset", dataset)
-        rows = analysed({**spec, "where": {"arm": spec["where"]["arm"]}}, files, f"microscope.{dataset}")
-        found = json.loads(files[f"summary.{dataset}"].read_text())
-        cells = [[latex(spec, "arm", row["arm"]), *_cells(row)] for row in rows]
-        groups.append(Group(cells, label))
+        groups.append(Group([[latex(spec, "arm", row["arm"]), *_cells(row)] for row in rows], label))
         data += [{"dataset": dataset, **row} for row in rows]
-        clients.append(f"{label}: {_client(found, rows[0])}")
+        clients.append(f"{label}: {_client(summary, rows[0])}")
     return Table(
         name=spec["name"],
         caption=f"{at_scale(spec)}, the first round. {'; '.join(clients)}. "
@@ -64,12 +60,12 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     )
 
 
-def _client(found: Row, first: Row) -> str:
+def _client(summary: Row, first: Row) -> str:
     """What was trained, and the shares of the variance with the first arm."""
-    size, width = (found["settings"][name] for name in ("image_size", "width"))
+    size, width = (summary["settings"][name] for name in ("image_size", "width"))
     zero, below = (rf"{100 * as_number(first[name]):.1f}\,\%" for name in ("zero", "below"))
     return (
-        rf"client {found['client']} with {found['samples']:,} samples, {found['steps']} steps, width {width}, "
+        rf"client {summary['client']} with {summary['samples']:,} samples, {summary['steps']} steps, width {width}, "
         rf"${size}\times{size}$, $v=0$ {zero}, below the floor {below}"
     )
 
@@ -190,6 +186,8 @@ KIND = Kind(
         request,
         size={"width": ref("positive"), "image_size": ref("image_size"), "steps": ref("positive")},
         partition=False,
+        mem_mb=4000,
+        minutes=600,
     ),
     quotes=f"{FOLDER}/microscope.csv",
     numbers=numbers,

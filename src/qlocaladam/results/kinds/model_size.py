@@ -36,7 +36,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     """How long the way of each arm is relative to FP32's, and how many variances are below the floor, by width."""
     dataset = spec["where"]["dataset"]
     rows = pd.read_csv(files[f"model_size.{dataset}"])
-    found = json.loads(files[f"summary.{dataset}"].read_text())
+    summary = json.loads(files[f"summary.{dataset}"].read_text())
     arms = [arm for arm in rows["arm"].unique() if arm in as_list(spec["where"]["arm"])]
     cells = []
     for _, of_width in rows.groupby("width", sort=False):
@@ -44,13 +44,13 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         shares = [fixed(100 * first[name], 1) for name in ("zero", "below")]
         sizes = [f"{first['width']:.0f}", f"{first['parameters']:,.0f}"]
         cells.append([*sizes, *shares, *(fixed(ways[arm], 3) for arm in arms)])
-    trained = f"{found['steps']} steps of batches of {found['settings']['batch_size']}"
+    trained = f"{summary['steps']} steps of batches of {summary['settings']['batch_size']}"
     return Table(
         name=spec["name"],
         caption=f"{at_scale(spec)}: {trained} windows of {latex(spec, 'dataset', dataset)}, "
         r"the same weights and batches for each arm. The share (\%) of weights whose variance in FP32 is 0 "
         "after the last step, or above 0 but below the floor of the released code, "
-        f"{power_of_ten(found['floor'])}, and the length of all steps over that of FP32's.",
+        f"{power_of_ten(summary['floor'])}, and the length of all steps over that of FP32's.",
         columns=[
             *(Column("Width"), Column("Parameters"), Column("$v=0$"), Column(rf"below{BREAK}floor")),
             *(Column(latex(spec, "arm", arm).replace(" ", BREAK), over="Length of the way") for arm in arms),
@@ -168,6 +168,8 @@ KIND = Kind(
         request,
         size={"widths": WIDTHS, "steps": ref("positive")},
         partition=False,
+        mem_mb=1500,
+        minutes=60,
     ),
     quotes=READS["model_size"],
     numbers=numbers,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from qlocaladam.results.columns import column
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, alpha_latex, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, listed
-from qlocaladam.results.rows import Row, analysed, as_number, frame
+from qlocaladam.results.rows import Row, as_number, client_analysis, frame
 from qlocaladam.results.style import GREY, PAGE, SMALL, Line, chosen_lines, label_below, sheet
 
 if TYPE_CHECKING:
@@ -43,16 +42,14 @@ ROUNDS_BEFORE = 3
 
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     """How far off the last step of a client is with the states that each arm had stored."""
-    rows, groups, clients = [], [], []
-    chosen = {**spec, "where": {"arm": spec["where"]["arm"], "layer": "all"}}
-    for dataset in as_list(spec["where"]["dataset"]):
-        of_dataset = analysed(chosen, files, f"step_errors.{dataset}")
-        rows += [{"dataset": dataset, **row} for row in of_dataset]
-        found = json.loads(files[f"summary.{dataset}"].read_text())
-        last = [row for row in of_dataset if int(row["step"]) == found["steps"]]
+    data, groups, clients = [], [], []
+    for dataset, rows, summary in client_analysis(spec, files, "step_errors", layer="all"):
+        label = latex(spec, "dataset", dataset)
+        last = [row for row in rows if int(row["step"]) == summary["steps"]]
         cells = [[latex(spec, "arm", row["arm"]), *(_cell(row, name) for name in COLUMNS)] for row in last]
-        groups.append(Group(cells, latex(spec, "dataset", dataset)))
-        clients.append(_client(latex(spec, "dataset", dataset), found))
+        groups.append(Group(cells, label))
+        data += [{"dataset": dataset, **row} for row in rows]
+        clients.append(_client(label, summary))
     return Table(
         name=spec["name"],
         caption=f"{at_scale(spec)}: a client's last local step, {listed(clients)}. "
@@ -60,7 +57,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         "read back; its error is the distance from the exact step.",
         columns=[DATASET, ROWS["arm"], *COLUMNS.values()],
         groups=groups,
-        data=frame(rows),
+        data=frame(data),
         notes=[
             "Over the weights whose variance is above 0, but for the column of those where it is 0. "
             "Steps of exactly 0 are not compared by their length."
@@ -68,9 +65,11 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     )
 
 
-def _client(label: str, found: Row) -> str:
-    alpha = alpha_latex(str(found["partition"]["alpha"]))
-    return f"step {found['steps']} with {found['samples']:,} samples in round {found['round']} at {alpha} ({label})"
+def _client(label: str, summary: Row) -> str:
+    alpha = alpha_latex(str(summary["partition"]["alpha"]))
+    return (
+        f"step {summary['steps']} with {summary['samples']:,} samples in round {summary['round']} at {alpha} ({label})"
+    )
 
 
 def _cell(row: Row, name: str) -> str:

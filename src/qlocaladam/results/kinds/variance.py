@@ -31,7 +31,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     data, groups, trained = [], [], []
     for dataset in as_list(spec["where"]["dataset"]):
         rows, label = pd.read_csv(files[f"variance.{dataset}"]), latex(spec, "dataset", dataset)
-        found = json.loads(files[f"summary.{dataset}"].read_text())
+        summary = json.loads(files[f"summary.{dataset}"].read_text())
         rounds = rows["round"].iloc[[0, -1]]
         parts = rows.groupby(rows["layer"].str.split(".").str[0], sort=False)
         cells = [
@@ -39,14 +39,14 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
             for part, of_part in parts
         ]
         groups.append(Group(cells, label))
-        trained.append(f"{rounds.iloc[-1]} rounds at {alpha_latex(str(found['partition']['alpha']))} ({label})")
+        trained.append(f"{rounds.iloc[-1]} rounds at {alpha_latex(str(summary['partition']['alpha']))} ({label})")
         data.append(rows[rows["round"].isin(rounds)].assign(dataset=dataset))
     places = ("First round", "Last round")
     return Table(
         name=spec["name"],
         caption=f"{at_scale(spec)}, in FP32: {listed(trained)}. Of the weights of all clients "
         r"of a round, the share (\%) whose variance is exactly 0, and the share above 0 but below the floor of "
-        rf"the released code, {power_of_ten(found['floor'])}.",
+        rf"the released code, {power_of_ten(summary['floor'])}.",
         columns=[
             *(DATASET, Column("Part", "l")),
             *(Column(head, over=place) for place in places for head in ("$v=0$", rf"below{BREAK}floor")),
