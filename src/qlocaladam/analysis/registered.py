@@ -111,11 +111,11 @@ def _runs_at(place: Json, seeds: Collection[int], runs: pd.DataFrame) -> pd.Data
 
 
 def _measured(registration: Json, question: Json, found: Contrast, wide: pd.DataFrame) -> dict[str, Any]:
-    """The difference, and what the tests say of it. `wide`: accuracies of both arms by seed."""
+    """The difference, and what the tests say of it. `wide`: the arm's and the baseline's accuracies by seed."""
     level, arm, baseline = registration["level"], wide[question["arm"]], wide[question["baseline"]]
     margins = {name: registration[name] * baseline.mean() for name in ("margin", "wider_margin")}
     p, wider = (_p(found, question["expected"], margin) for margin in margins.values())
-    alone = paired((arm - baseline).dropna().tolist())
+    alone = paired([ours - theirs for ours, theirs in wide.dropna().to_numpy()])
     own = math.nan if isinstance(alone, str) else _p(alone, question["expected"], margins["margin"])
     ends = [f"{name}_{end}" for name in ("ci", "tost_ci") for end in ("low", "high")]
     return {

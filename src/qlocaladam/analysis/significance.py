@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 import scipy  # its parts are loaded when they are used: who only shows results needs none
 
-from qlocaladam.experiments.grid import AS_IN_THE_PAPER
+from qlocaladam.analysis.contrasts import CELL, check_only_seeds_differ
 
-CELL = ["dataset", "alpha", "arm"]
 COLUMNS = (
     *CELL,
     *("n", "seeds", "mean", "std", "min", "max", "difference", "relative_percent", "ci_low", "ci_high", "t", "df", "p"),
@@ -29,7 +28,8 @@ def compare(runs: pd.DataFrame, baseline: str = "fp32") -> pd.DataFrame:
     as published, and Welch's; intervals are of the difference, 95 %; `cohens_d` is the difference over the pooled
     deviation. A cell that cannot be filled is empty, and `reason` says why nothing was tested.
     """
-    best = {cell: _best_by_seed(cell, held) for cell, held in runs.groupby(CELL, sort=False)}
+    check_only_seeds_differ(runs)
+    best = {cell: _best_by_seed(held) for cell, held in runs.groupby(CELL, sort=False)}
     rows = []
     for (dataset, alpha, arm), own in best.items():
         row = {"dataset": dataset, "alpha": alpha, "arm": arm, **_described(own)}
@@ -51,13 +51,7 @@ def from_printed(mean1: float, std1: float, n1: int, mean2: float, std2: float, 
     return {"p": float(pooled.pvalue), "welch_p": float(welch.pvalue)}
 
 
-def _best_by_seed(cell: tuple[Hashable, ...], runs: pd.DataFrame) -> dict[int, float]:
-    where = f"of {', '.join(map(str, cell))}"
-    for name in ("block_size", "lr", *AS_IN_THE_PAPER):
-        if runs[name].nunique() > 1:
-            raise ValueError(f"{name} must be the same in all runs {where}, got {sorted(set(runs[name].tolist()))}")
-    if runs["seed"].duplicated().any():
-        raise ValueError(f"seed must be different in every run {where}, got {sorted(runs['seed'].tolist())}")
+def _best_by_seed(runs: pd.DataFrame) -> dict[int, float]:
     return dict(sorted(zip(runs["seed"].tolist(), runs["best"].tolist(), strict=True)))
 
 
@@ -87,7 +81,8 @@ def _against(own: dict[int, float], base: dict[int, float], baseline: str) -> di
         return {**row, "reason": f"one seed of {baseline}: nothing to test against"}
     if len(set(ours)) == len(set(theirs)) == 1:
         return {**row, "reason": "seeds do not differ on either side: nothing to test"}
-    return {**row, **_tests(ours, theirs), "cohens_d": difference / _pooled_deviation(ours, theirs)}
+    tests = _tests(ours, theirs)
+    return {**row, **tests, "cohens_d": tests["t"] * math.sqrt(1 / len(ours) + 1 / len(theirs))}
 
 
 def _tests(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
@@ -101,8 +96,3 @@ def _tests(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
         result = {"ci_low": low, "ci_high": high, "t": test.statistic, "df": test.df, "p": test.pvalue}
         row |= {prefix + name: float(value) for name, value in result.items()}
     return row
-
-
-def _pooled_deviation(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    squares = sum((len(side) - 1) * statistics.variance(side) for side in (ours, theirs))
-    return math.sqrt(squares / (len(ours) + len(theirs) - 2))

@@ -134,7 +134,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     table, seeds = (pd.read_csv(files[name], dtype={"alpha": str}) for name in ("contrasts", "differences"))
     tests = table[(table["metric"] == METRICS[0]) & table["difference"].notna()]
     if tests.empty:
-        raise ValueError(f"figures.{spec['name']}: {files['contrasts']} compares no arm with another")
+        return _nothing(table)
     seeds = seeds[seeds["metric"] == METRICS[0]]
     names, lines = spec["labels"], hue_lines("arm", tests, spec["labels"]["arm"])
     panels = list(tests.groupby(["dataset", "alpha"], sort=False))
@@ -155,6 +155,13 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
         axes.set_xlabel(f"Last third above {names['arm'][table.loc[is_baseline, 'arm'].iloc[0]]} (pp)")
     parts = {label: {"linewidth": width} for label, (_, width) in INTERVALS.items()}
     forest.legend(drawn, {**parts, "one seed": {"marker": "|", "linestyle": "", "markersize": 3.5}})
+    return drawn
+
+
+def _nothing(table: pd.DataFrame) -> Figure:
+    """Why no arm is compared, in the place of a figure for which there are not enough runs."""
+    drawn, why = sheet(PAGE, 1), "\n".join(table["reason"].dropna().unique())
+    drawn.text(0.5, 0.5, why or "no arm to compare", ha="center", va="center", color=GREY)
     return drawn
 
 
@@ -234,7 +241,7 @@ KIND = Kind(
         "How far each arm of the table *{table}* is from the baseline over the last third of the rounds, trained at "
         "scale *{scale}*. Ticks are seeds, the marker is the estimate, the thick line its 95 % interval, the thin one "
         "that which holds for all arms of a panel together. The band is the margin of equivalence. What lies far "
-        "outside has an arrow and its number.",
+        "outside has an arrow and its number. Exploratory: intervals, and no verdicts.",
         reads={"contrasts": TESTS, "differences": DIFFERENCES},
         keys={"table": ref("name")},
         title="How far each arm is from one of them: table {table}",
