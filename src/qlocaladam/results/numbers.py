@@ -29,11 +29,6 @@ from qlocaladam.results.number import Form, Label, Number, Row, chosen, number, 
 
 BASELINE = "fp32"
 METHOD = "q-localadam"
-ANALYSES = (
-    *("memory", "client_memory", "scaling", "data_distribution", "clients", "sampling", "steps"),
-    *("precision_summary", "precision_by_decade"),
-)
-"""Those that must be there. What kinds of tables and figures quote may be, as `contrasts.TABLE`, `variance.DATASET`."""
 NUMBER = re.compile(r"(<?)([+-]?)([\d.,]+)(?:e([+-]\d+))?")
 Files = Mapping[str, Path]
 
@@ -49,12 +44,10 @@ def truncated(value: float) -> str:
 
 
 def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[Number]:
-    """Every number. `spec` has the scale, the grid's defaults and what data sets are called; `files` the analyses."""
+    """Every number. `spec` has the scale, the grid's defaults and what data sets are called; `files` the analyses:
+    those without training, and what kinds of tables and figures quote, as `contrasts.TABLE` or `variance.DATASET`."""
     if runs.empty:
         raise ValueError("runs: numbers need training runs, got none")
-    for name in ANALYSES:
-        if name not in files:
-            raise ValueError(f"files: {name!r} is missing; needed are {', '.join(ANALYSES)}")
     label = partial(_data_label, spec)
     numbers = [
         *_of_runs(spec["defaults"], runs, label),
