@@ -1,4 +1,10 @@
-"""One analysis, as files in a folder."""
+"""Measure results, partitions, codecs and optimizer states.
+
+Write one analysis as files into a folder. Those from `distributions` on train a model or a client themselves; the
+others need no training of their own.
+
+python -m qlocaladam analyse precision --out results/exact
+"""
 
 from __future__ import annotations
 
@@ -8,13 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds, load_subset
-
-HELP = "measure results, partitions, codecs and optimizer states"
-DESCRIPTION = (
-    "Write one analysis as files into a folder. Those from `distributions` on train a model or a client themselves; "
-    "the others need no training of their own."
-)
-EXAMPLE = "python -m qlocaladam analyse precision --out results/exact"
 
 SUMMARIES = {
     "scaling": "optimizer memory against model size -> scaling.csv",

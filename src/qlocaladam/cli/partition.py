@@ -1,4 +1,9 @@
-"""Data dealt out to clients."""
+"""Deal a data set out to clients.
+
+Draw the paper's Dirichlet or IID partition, write it, and show who holds what.
+
+python -m qlocaladam partition --labels-of cifar10 --alpha 0.1 --out cifar10.npz
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,6 @@ import argparse
 from pathlib import Path
 
 from qlocaladam.cli.arguments import add_data, load_subset
-
-HELP = "deal a data set out to clients"
-DESCRIPTION = "Draw the paper's Dirichlet or IID partition, write it, and show who holds what."
-EXAMPLE = "python -m qlocaladam partition --labels-of cifar10 --alpha 0.1 --out cifar10.npz"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
