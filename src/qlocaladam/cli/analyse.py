@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds, load_subset
+from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds
 
 SUMMARIES = {
     "scaling": "optimizer memory against model size -> scaling.csv",
@@ -91,8 +91,8 @@ def _made(analysis: str, **given: Any) -> dict[str, Any]:
     from qlocaladam.analysis import trained
     from qlocaladam.results.kinds import ANALYSES
 
-    data = load_subset(*(given.pop(name) for name in ("data", "train_images", "test_images")))
     arms = {arm: {"arm": arm, "options": {}} for arm in given.pop("arms", ())}
-    partition, options = given.pop("partition", None), {n: v for n, v in given.items() if n not in ("out", "run")}
+    data, partition = given.pop("data"), given.pop("partition", None)
+    options = {option: value for option, value in given.items() if option not in ("out", "run")}
     made = trained.analyse(name, options, data, partition, arms)
     return dict(zip(ANALYSES[name].files, made, strict=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qlocaladam.cli.arguments import add_data, load_subset
+from qlocaladam.cli.arguments import add_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def _alpha(text: str) -> float | str:
 
 def run(arguments: argparse.Namespace) -> None:
     from qlocaladam.data import sources
-    from qlocaladam.data.dataset import training_labels
+    from qlocaladam.data.dataset import load_subset, training_labels
     from qlocaladam.federated.partition import partition
     from qlocaladam.federated.partition_statistics import client_rows, summary
 

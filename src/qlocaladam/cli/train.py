@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds, load_subset
+from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
+    from qlocaladam.data.dataset import load_subset
     from qlocaladam.federated.partition import load_partition
     from qlocaladam.federated.run import run
     from qlocaladam.federated.settings import RunSettings

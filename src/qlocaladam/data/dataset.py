@@ -150,6 +150,12 @@ def subset(dataset: Dataset, train: int | None = None, test: int | None = None, 
     return replace(dataset, origin=f"{sizes}, stratified, seed {seed}, of: {dataset.origin}", **parts)
 
 
+def load_subset(path: str | os.PathLike[str], train: int | None, test: int | None) -> Dataset:
+    """The prepared data set, or a part of it where a number is given."""
+    dataset = load(path)
+    return dataset if train is None and test is None else subset(dataset, train, test)
+
+
 def training_labels(name: str) -> Labels:
     """The training labels of cifar10 or cifar100 in their original order; they ship with the package."""
     if name not in CIFAR:

@@ -1,4 +1,4 @@
-"""Where everything of a configuration stands, what each result is made of, and which of it is there as asked.
+"""Where all results of a configuration stand, what each is made of, and which are missing or made with other settings.
 
 The rules of the workflow and the check of its results read the same layout.
 """
@@ -73,7 +73,7 @@ class Layout:
             for place in places
             if (grid.short_name(place) not in known if self.kept else self.run_lacks(place))
         }
-        """Runs that are not there as asked and will not be trained: tables have gaps in their place."""
+        """Runs that are missing or outdated and will not be trained: tables have gaps in their place."""
         on = {part: {n: e for n, e in config[part].items() if grid.is_on(config, e)} for part in ("tables", "figures")}
         self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
         self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
