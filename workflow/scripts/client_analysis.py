@@ -9,11 +9,8 @@ with logged(snakemake.log[0]):
 
     torch.set_num_threads(snakemake.threads)
     from qlocaladam.analysis import trained
-    from qlocaladam.cli.arguments import load_subset
 
-    options = dict(snakemake.params.options)
-    data = load_subset(snakemake.input.data, *(options.pop(f"{part}_images", None) for part in ("train", "test")))
-    partition = snakemake.input.get("partition")
-    made = trained.analyse(snakemake.params.analysis, options, data, partition, snakemake.params.arms)
+    given, files = snakemake.params, snakemake.input
+    made = trained.analyse(given.analysis, given.options, files.data, files.get("partition"), given.arms)
     paths = map(Path, snakemake.output)
     write_analysis(Path(snakemake.output[0]).parent, {path.name: file for path, file in zip(paths, made, strict=True)})

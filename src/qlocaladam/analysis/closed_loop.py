@@ -8,20 +8,17 @@ have gone, and how large the variance is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from qlocaladam import RELEASED_FLOOR
 from qlocaladam.checks import whole_number
 from qlocaladam.federated.batches import Samples
-from qlocaladam.federated.client import LocalTraining
-from qlocaladam.streams import torch_stream
+from qlocaladam.federated.client import LocalTraining, backward, batches
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 FAR = 10
@@ -50,20 +47,6 @@ class Step(NamedTuple):
     """Share of weights whose exact variance is above 0 and below the floor of the released code."""
 
 
-def batches(
-    data: Samples, indices: Tensor, how: LocalTraining, round_: int, client: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches that `train_client` trains on."""
-    device = data.labels.device
-    draw = torch_stream(how.seed, "batches", round_, client)
-    for _ in range(how.epochs):
-        order = indices[torch.randperm(len(indices), generator=draw)]
-        flips = torch.rand(len(indices), generator=draw) < 0.5 if how.flip else None
-        for first in range(0, len(order), how.batch_size):
-            part = slice(first, first + how.batch_size)
-            yield data.batch(order[part].to(device), None if flips is None else flips[part].to(device))
-
-
 def follow(
     model: nn.Module,
     data: Samples,
@@ -82,11 +65,8 @@ def follow(
     exact = _Exact(params)
     taken: list[Step] = []
     for inputs, targets in itertools.islice(batches(data, indices, how, round_, client), steps):
-        model.train(len(targets) > 1)  # as train_client does it
-        with torch.autocast(targets.device.type, torch.bfloat16, enabled=how.autocast):
-            loss = cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
         optimizer.zero_grad()
-        (loss * how.loss_scale).backward()  # type: ignore[no-untyped-call]
+        loss = backward(model, inputs, targets, how)
         wanted = exact.step(params)
         before = _joined(params)
         optimizer.step()

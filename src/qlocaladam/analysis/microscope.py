@@ -53,21 +53,17 @@ def analyse(
         taken = follow(model, data, indices, of_arm.local_training(), steps=steps, client=client)
         by_step += [{"arm": name, **step._asdict()} for step in taken]
     table = pd.DataFrame(by_step, columns=BY_STEP)
-    plain = replace(settings, arm="fp32", optimizer={})
-    return (
-        summarise(table),
-        table,
-        {
-            **describe(plain, dataset, dealt),
-            "client": client,
-            "samples": len(indices),
-            "steps": int(table["step"].max()),
-            "most_steps": steps,
-            "parameters": sum(param.numel() for param in model.parameters()),
-            "arms": dict(arms),
-            "floor": RELEASED_FLOOR,
-        },
-    )
+    summary = {
+        **describe(replace(settings, arm="fp32", optimizer={}), dataset, dealt),
+        "client": client,
+        "samples": len(indices),
+        "steps": int(table["step"].max()),
+        "most_steps": steps,
+        "parameters": sum(param.numel() for param in model.parameters()),
+        "arms": dict(arms),
+        "floor": RELEASED_FLOOR,
+    }
+    return summarise(table), table, summary
 
 
 def smallest_client(sizes: NDArray[np.int64], batch_size: int) -> int:

@@ -26,21 +26,11 @@ def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFra
     rows = []
     for (dataset, alpha), held in clients.groupby(["dataset", "alpha"], sort=False):
         samples = held.set_index("client")["samples"]
-        least = int(samples.min())
-        most = int(samples.max())
+        least, most = int(samples.min()), int(samples.max())
         for which, client, count in (("smallest", samples.idxmin(), least), ("largest", samples.idxmax(), most)):
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "alpha": alpha,
-                    "which": which,
-                    "client": client,
-                    "samples": count,
-                    "steps": steps_per_round(count, epochs, batch),
-                    "approximate": count * epochs / batch,
-                    "ratio": count / least if least else None,
-                }
-            )
+            taken = {"steps": steps_per_round(count, epochs, batch), "approximate": count * epochs / batch}
+            row = {"dataset": dataset, "alpha": alpha, "which": which, "client": client, "samples": count, **taken}
+            rows.append({**row, "ratio": count / least if least else None})
     return pd.DataFrame(rows)
 
 

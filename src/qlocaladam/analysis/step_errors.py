@@ -55,11 +55,7 @@ class Moment:
 
 
 def analyse(
-    settings: RunSettings,
-    dataset: Dataset,
-    partition: Partition,
-    arms: Mapping[str, Mapping[str, Any]],
-    after: int = 3,
+    settings: RunSettings, dataset: Dataset, partition: Partition, arms: Mapping[str, Mapping[str, Any]], after: int = 3
 ) -> tuple[pd.DataFrame, pd.DataFrame, Row]:
     """The tables by layer and by decade of the variance, and which client it is.
 
@@ -181,15 +177,9 @@ def measure(
         for arm, options in arms.items():
             moved = displacement(moment, options, seed)
             names = {"arm": arm, "step": moment.step}
-            layers += [
-                {
-                    **names,
-                    "layer": layer,
-                    "dimensions": dimensions.get(layer),
-                    **_layer_row(variance[place], exact[place], moved[place]),
-                }
-                for layer, place in places.items()
-            ]
+            for layer, place in places.items():
+                row = _layer_row(variance[place], exact[place], moved[place])
+                layers.append({**names, "layer": layer, "dimensions": dimensions.get(layer), **row})
             decades += [
                 {**names, "decade": _decade_name(value), **_counted(exact[decade == value], moved[decade == value])}
                 for value in np.unique(decade)

@@ -12,7 +12,8 @@ from qlocaladam.cli import analyse, check, claims, data, memory, partition, refe
 from qlocaladam.jobs import mistakes_in_one_line
 
 COMMANDS = (memory, data, partition, train, analyse, claims, check, reference)
-"""Each has HELP, DESCRIPTION, EXAMPLE, `add_arguments(parser)` and `run(arguments)`."""
+"""Each has `add_arguments(parser)` and `run(arguments)`. Its docstring has its line in the list of commands, its
+description and an example."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -21,11 +22,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in COMMANDS:
+        title, description, example = (module.__doc__ or "").split("\n\n")
         command = commands.add_parser(
             module.__name__.rpartition(".")[2],
-            help=module.HELP,
-            description=module.DESCRIPTION,
-            epilog=f"example: {module.EXAMPLE}",
+            help=title[0].lower() + title[1:].rstrip("."),
+            description=description,
+            epilog=f"example: {example}",
         )
         module.add_arguments(command)
         command.set_defaults(run=module.run)

@@ -1,4 +1,10 @@
-"""One analysis, as files in a folder."""
+"""Measure results, partitions, codecs and optimizer states.
+
+Write one analysis as files into a folder. Those from `distributions` on train a model or a client themselves; the
+others need no training of their own.
+
+python -m qlocaladam analyse precision --out results/exact
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds, load_subset
-
-HELP = "measure results, partitions, codecs and optimizer states"
-DESCRIPTION = (
-    "Write one analysis as files into a folder. Those from `distributions` on train a model or a client themselves; "
-    "the others need no training of their own."
-)
-EXAMPLE = "python -m qlocaladam analyse precision --out results/exact"
+from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds
 
 SUMMARIES = {
     "scaling": "optimizer memory against model size -> scaling.csv",
@@ -92,8 +91,8 @@ def _made(analysis: str, **given: Any) -> dict[str, Any]:
     from qlocaladam.analysis import trained
     from qlocaladam.results.kinds import ANALYSES
 
-    data = load_subset(*(given.pop(name) for name in ("data", "train_images", "test_images")))
     arms = {arm: {"arm": arm, "options": {}} for arm in given.pop("arms", ())}
-    partition, options = given.pop("partition", None), {n: v for n, v in given.items() if n not in ("out", "run")}
+    data, partition = given.pop("data"), given.pop("partition", None)
+    options = {option: value for option, value in given.items() if option not in ("out", "run")}
     made = trained.analyse(name, options, data, partition, arms)
     return dict(zip(ANALYSES[name].files, made, strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from qlocaladam.project import project_file
 
@@ -18,14 +17,6 @@ def add_data(parser: argparse.ArgumentParser, required: bool) -> None:
             metavar="N",
             help=f"a fixed stratified subset of N {part} images, or windows of text",
         )
-
-
-def load_subset(path: str | Path, train: int | None, test: int | None) -> Any:
-    """What `add_data` asks for."""
-    from qlocaladam.data.dataset import load, subset
-
-    data = load(path)
-    return data if train is None and test is None else subset(data, train, test)
 
 
 def add_partition(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,10 @@
-"""Whether results are what the configuration makes."""
+"""Whether results are what the configuration makes.
+
+Compare every run with the configuration, its history, data and partition, and every table, number, page and figure with
+what its inputs make; list what is wrong and end with 1 if anything is.
+
+python -m qlocaladam check --config scale=test
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,6 @@ import argparse
 from pathlib import Path
 
 from qlocaladam.cli.arguments import add_configuration
-
-HELP = "whether results are what the configuration makes"
-DESCRIPTION = (
-    "Compare every run with the configuration, its history, data and partition, and every table, number, page and "
-    "figure with what its inputs make; list what is wrong and end with 1 if anything is."
-)
-EXAMPLE = "python -m qlocaladam check --config scale=test"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,10 @@
-"""The ledger in short."""
+"""What holds of what the paper prints, what does not, what was not tried.
+
+Compare each number and claim of the paper with what was computed, and print a summary by kind and verdict. `snakemake
+claims` writes all of it to files.
+
+python -m qlocaladam claims --scale quick
+"""
 
 from __future__ import annotations
 
@@ -7,13 +13,6 @@ import json
 from pathlib import Path
 
 from qlocaladam.project import project_file
-
-HELP = "what holds of what the paper prints, what does not, what was not tried"
-DESCRIPTION = (
-    "Compare each number and claim of the paper with what was computed, and print a summary by kind and verdict. "
-    "`snakemake claims` writes all of it to files."
-)
-EXAMPLE = "python -m qlocaladam claims --scale quick"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

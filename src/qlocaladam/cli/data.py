@@ -1,16 +1,15 @@
-"""A data set as one file."""
+"""Get a data set, check it, keep it as one file.
+
+Write a data set as one .npz of uint8 images, or windows of text, with its SHA-256 and origin beside it. digits,
+digit-pairs and text need no download.
+
+python -m qlocaladam data digits --out data/digits.npz
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
-HELP = "get a data set, check it, keep it as one file"
-DESCRIPTION = (
-    "Write a data set as one .npz of uint8 images, or windows of text, with its SHA-256 and origin beside it. "
-    "digits, digit-pairs and text need no download."
-)
-EXAMPLE = "python -m qlocaladam data digits --out data/digits.npz"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

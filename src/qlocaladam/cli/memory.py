@@ -1,15 +1,14 @@
-"""The paper's memory figures, rebuilt."""
+"""The paper's memory figures, rebuilt.
+
+Print the optimizer memory of every arm for both of the paper's models, in the paper's layout and as held here. Needs no
+training and no data.
+
+python -m qlocaladam memory --block-size 32 64 128 256
+"""
 
 from __future__ import annotations
 
 import argparse
-
-HELP = "the paper's memory figures, rebuilt"
-DESCRIPTION = (
-    "Print the optimizer memory of every arm for both of the paper's models, in the paper's layout and as held here. "
-    "Needs no training and no data."
-)
-EXAMPLE = "python -m qlocaladam memory --block-size 32 64 128 256"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

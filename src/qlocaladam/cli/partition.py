@@ -1,15 +1,16 @@
-"""Data dealt out to clients."""
+"""Deal a data set out to clients.
+
+Draw the paper's Dirichlet or IID partition, write it, and show who holds what.
+
+python -m qlocaladam partition --labels-of cifar10 --alpha 0.1 --out cifar10.npz
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from qlocaladam.cli.arguments import add_data, load_subset
-
-HELP = "deal a data set out to clients"
-DESCRIPTION = "Draw the paper's Dirichlet or IID partition, write it, and show who holds what."
-EXAMPLE = "python -m qlocaladam partition --labels-of cifar10 --alpha 0.1 --out cifar10.npz"
+from qlocaladam.cli.arguments import add_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def _alpha(text: str) -> float | str:
 
 def run(arguments: argparse.Namespace) -> None:
     from qlocaladam.data import sources
-    from qlocaladam.data.dataset import training_labels
+    from qlocaladam.data.dataset import load_subset, training_labels
     from qlocaladam.federated.partition import partition
     from qlocaladam.federated.partition_statistics import client_rows, summary
 

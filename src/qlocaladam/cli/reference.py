@@ -1,4 +1,9 @@
-"""One's own runs against results that are kept."""
+"""Whether one's own runs agree with results that are kept.
+
+Compare one's own runs with those in paper/reference, which `snakemake reference` collects.
+
+python -m qlocaladam reference verify --scale small
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,6 @@ from pathlib import Path
 from qlocaladam.cli.arguments import add_configuration
 from qlocaladam.files import table_rows
 from qlocaladam.project import project_file
-
-HELP = "whether one's own runs agree with results that are kept"
-DESCRIPTION = "Compare one's own runs with those in paper/reference, which `snakemake reference` collects."
-EXAMPLE = "python -m qlocaladam reference verify --scale small"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,11 @@
-"""One federated training run."""
+"""One federated training run.
+
+Train one arm on one partition. A run that was stopped goes on where it was when the same command is given again. Leaves
+history.csv, summary.json, settings.json, timings.csv and run.log in the folder.
+
+python -m qlocaladam train --data data/digits.npz --partition data/p.npz --arm naive-int8 --rounds 20 --width 8
+--image-size 32 --batch-size 16 --no-flip --out results/naive
+"""
 
 from __future__ import annotations
 
@@ -6,17 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds, load_subset
-
-HELP = "one federated training run"
-DESCRIPTION = (
-    "Train one arm on one partition. A run that was stopped goes on where it was when the same command is given "
-    "again. Leaves history.csv, summary.json, settings.json, timings.csv and run.log in the folder."
-)
-EXAMPLE = (
-    "python -m qlocaladam train --data data/digits.npz --partition data/p.npz --arm naive-int8 --rounds 20 "
-    "--width 8 --image-size 32 --batch-size 16 --no-flip --out results/naive"
-)
+from qlocaladam.cli.arguments import add_client, add_data, add_model, add_partition, add_rounds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
+    from qlocaladam.data.dataset import load_subset
     from qlocaladam.federated.partition import load_partition
     from qlocaladam.federated.run import run
     from qlocaladam.federated.settings import RunSettings

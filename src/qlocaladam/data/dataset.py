@@ -120,20 +120,18 @@ def load(path: str | os.PathLike[str]) -> Dataset:
             f"{path} does not exist; make it with `python -m qlocaladam data NAME --out {path}`, "
             "or in the project with `snakemake data`"
         )
-    note = read_sidecar(path)
+    note, sidecar = read_sidecar(path), sidecar_of(path)
     again = _again(path, note["name"])
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if sha256 != note["sha256"]:
-            raise DataInvalid(
-                f"{path}: SHA-256 is {sha256}, but {sidecar_of(path).name} says {note['sha256']!r}; {again}"
-            )
+            raise DataInvalid(f"{path}: SHA-256 is {sha256}, but {sidecar.name} says {note['sha256']!r}; {again}")
         file.seek(0)
         arrays = read_arrays(file, path)
     dataset = replace(checked(note["name"], arrays, note["origin"], path), sha256=sha256)
     for key, value in {"classes": dataset.classes, "arrays": form_of(arrays)}.items():
         if value != note[key]:
-            raise DataInvalid(f"{path}: {key} are {value}, but {sidecar_of(path).name} says {note[key]!r}; {again}")
+            raise DataInvalid(f"{path}: {key} are {value}, but {sidecar.name} says {note[key]!r}; {again}")
     return dataset
 
 
@@ -150,6 +148,12 @@ def subset(dataset: Dataset, train: int | None = None, test: int | None = None, 
         parts |= {f"x_{part}": inputs[chosen], f"y_{part}": labels[chosen]}
     sizes = f"{train or len(dataset.y_train)} training and {test or len(dataset.y_test)} test {dataset.samples}"
     return replace(dataset, origin=f"{sizes}, stratified, seed {seed}, of: {dataset.origin}", **parts)
+
+
+def load_subset(path: str | os.PathLike[str], train: int | None, test: int | None) -> Dataset:
+    """The prepared data set, or a part of it where a number is given."""
+    dataset = load(path)
+    return dataset if train is None and test is None else subset(dataset, train, test)
 
 
 def training_labels(name: str) -> Labels:
@@ -277,9 +281,8 @@ def read_sidecar(path: Path) -> dict[str, Any]:
     try:
         note = json.loads(sidecar.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise DataInvalid(
-            f"{path}: {sidecar.name} is missing beside it, so it cannot be checked; {_again(path)}"
-        ) from error
+        missing = f"{sidecar.name} is missing beside it, so it cannot be checked"
+        raise DataInvalid(f"{path}: {missing}; {_again(path)}") from error
     except ValueError as error:
         raise DataInvalid(f"{sidecar}: is not JSON ({error}); {_again(path)}") from error
     for key, kind in kinds.items():

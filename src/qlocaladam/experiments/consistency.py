@@ -171,10 +171,10 @@ def device_lacks(device: str) -> str:
         return ""
     import torch
 
-    found = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    if device in (*found, *(["cuda"] if found else [])):
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if device in (*gpus, *(["cuda"] if gpus else [])):
         return ""
-    return f"device is {device!r}; accepted: {', '.join(['cpu', *found])}, which is all that torch sees here"
+    return f"device is {device!r}; accepted: {', '.join(['cpu', *gpus])}, which is all that torch sees here"
 
 
 def devices(config: Config) -> dict[str, Any]:

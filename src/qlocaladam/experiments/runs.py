@@ -89,8 +89,8 @@ def _read_kept(path: Path, places: Sequence[Mapping[str, str]]) -> pd.DataFrame:
         others = {"last_third": last_third(accuracies), "mean": fmean(accuracies)}
         numbers = {name: kind(row[name]) for name, kind in NUMBERS.items()}
         size = int(row["image_size"]) if row["image_size"] else None
-        found = {"diverged": row["diverged"] == "True", "image_size": size, "folder": str(path)}
-        runs.append({**typed(where), "data": row["data"], **numbers, **others, **found})
+        rest = {"diverged": row["diverged"] == "True", "image_size": size, "folder": str(path)}
+        runs.append({**typed(where), "data": row["data"], **numbers, **others, **rest})
     return pd.DataFrame(runs).astype({"image_size": "Int64"})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,31 +68,43 @@ def train_client(
 
     `states`: those that its optimizer goes on with, instead of fresh ones.
     """
-    device = data.labels.device
     optimizer = how.make_optimizer(model.parameters(), round_, client)
     if states is not None:
         optimizer.load_state_dict(states)
+    total = torch.zeros((), device=data.labels.device)
+    for inputs, targets in batches(data, indices, how, round_, client):
+        optimizer.zero_grad()
+        total += backward(model, inputs, targets, how) * len(targets)
+        optimizer.step()
+    seen = how.epochs * len(indices)
+    return ClientResult(total.item() / seen, seen, is_finite(model), optimizer)
+
+
+def batches(
+    data: Samples, indices: Tensor, how: LocalTraining, round_: int, client: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The inputs and targets of every local step."""
+    device = data.labels.device
     draw = torch_stream(how.seed, "batches", round_, client)
-    total = torch.zeros((), device=device)
     for _ in range(how.epochs):
         # Once an epoch: to copy a batch's indices to a GPU would make each step wait for the one before.
         order = indices[torch.randperm(len(indices), generator=draw)].to(device)
         flips = (torch.rand(len(indices), generator=draw) < 0.5).to(device) if how.flip else None
         for first in range(0, len(order), how.batch_size):
             part = slice(first, first + how.batch_size)
-            inputs, targets = data.batch(order[part], None if flips is None else flips[part])
-            # One image has no statistics to normalise by; it is trained with the running ones.
-            if model.training != (len(targets) > 1):
-                model.train(len(targets) > 1)
-            with torch.autocast(device.type, torch.bfloat16, enabled=how.autocast):
-                # Text has a target at every place of a window, an image has one.
-                loss = cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
-            optimizer.zero_grad()
-            (loss * how.loss_scale).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            total += loss.detach() * len(targets)
-    seen = how.epochs * len(indices)
-    return ClientResult(total.item() / seen, seen, is_finite(model), optimizer)
+            yield data.batch(order[part], None if flips is None else flips[part])
+
+
+def backward(model: nn.Module, inputs: Tensor, targets: Tensor, how: LocalTraining) -> Tensor:
+    """Add the gradients of a batch to those of the model. Returns its loss, which is not scaled."""
+    # One image has no statistics to normalise by; it is trained with the running ones.
+    if model.training != (len(targets) > 1):
+        model.train(len(targets) > 1)
+    with torch.autocast(targets.device.type, torch.bfloat16, enabled=how.autocast):
+        # Text has a target at every place of a window, an image has one.
+        loss = cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+    (loss * how.loss_scale).backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
 
 
 def is_finite(model: nn.Module) -> bool:

@@ -200,9 +200,9 @@ def _counted(made: Mapping[str, Any]) -> str:
 def _registered(layout: Layout) -> str:
     """The answers to the registered questions, or what is missing."""
     tables = [Path(layout.results, "tables", f"{name}.csv") for name in layout.asking]
-    found = [readable(layout.page_spec(path.stem), path)[0] for path in tables if path.exists()]
+    answered = [readable(layout.page_spec(path.stem), path)[0] for path in tables if path.exists()]
     head = "<h2>Registered questions</h2>"
-    if not found:
+    if not answered:
         asked = registration(project_file("paper/registered.yaml"))
         return (
             f"{head}<p>None of the {len(asked['questions'])} questions of paper/registered.yaml is answered "
@@ -210,7 +210,7 @@ def _registered(layout: Layout) -> str:
             f"scale={escape(asked['scale'])} registered=true</code> makes them.</p>"
         )
     columns = ["Question", "Data set", "Answer", "Status", "Difference (pp)", "90 % interval"]
-    short = [frame[[name for name in columns if name in frame]] for frame in found]
+    short = [frame[[name for name in columns if name in frame]] for frame in answered]
     return "\n".join([head, *(table(frame, "Registered questions", short=False) for frame in short)])
 
 

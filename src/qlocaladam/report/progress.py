@@ -50,7 +50,7 @@ def _is_not_replaced(record: logging.LogRecord) -> bool:
 class TrainingProgress(logging.Handler):
     """Listens to Snakemake's events; writes what is to do, each training run that ends, and each job that fails.
 
-    `runs` has all that may be trained by their names, `lacking` the names of those that are not there as asked, and
+    `runs` has all that may be trained by their names, `lacking` the names of those that are missing or outdated, and
     `data` says what they are trained on.
     """
 

@@ -102,8 +102,10 @@ class Results:
         first, tested = rows.iloc[0], rows.dropna(subset="difference")
         cells = {self._place({"dataset": row["dataset"]}): row for row in table_rows(tested)}
         form = "{difference:+.1f} [{tost_ci_low:+.1f}, {tost_ci_high:+.1f}]"
-        found = {place: form.format_map(row) for place, row in cells.items()}
-        return Question(asks, first["answer"], first["status"], found, int(rows["n"].min()), int(first["seeds_wanted"]))
+        differences = {place: form.format_map(row) for place, row in cells.items()}
+        return Question(
+            asks, first["answer"], first["status"], differences, int(rows["n"].min()), int(first["seeds_wanted"])
+        )
 
 
 def _fields(form: str) -> list[str]:

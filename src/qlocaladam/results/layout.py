@@ -1,4 +1,4 @@
-"""Where everything of a configuration stands, what each result is made of, and which of it is there as asked.
+"""Where all results of a configuration stand, what each is made of, and which are missing or made with other settings.
 
 The rules of the workflow and the check of its results read the same layout.
 """
@@ -56,9 +56,7 @@ class Layout:
         """The runs of a reference, where those are shown instead of one's own."""
         folder = f"reference/{self.scale}" if self.kept else self.scale
         self.results, self.figure_folder, self.latex = (
-            f"results/{folder}",
-            f"figures/{folder}",
-            f"paper/generated/{folder}",
+            f"{part}/{folder}" for part in ("results", "figures", "paper/generated")
         )
         groups = "-".join(group for group in grid.GROUPS if config[group])
         self.together, self.latex_together = (
@@ -75,7 +73,7 @@ class Layout:
             for place in places
             if (grid.short_name(place) not in known if self.kept else self.run_lacks(place))
         }
-        """Runs that are not there as asked and will not be trained: tables have gaps in their place."""
+        """Runs that are missing or outdated and will not be trained: tables have gaps in their place."""
         on = {part: {n: e for n, e in config[part].items() if grid.is_on(config, e)} for part in ("tables", "figures")}
         self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
         self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
@@ -167,7 +165,7 @@ class Layout:
         return lacks([f"{folder}/{name}" for name in FILES], f"{folder}/settings.json", self.run_request(place))
 
     def described(self, place: Row) -> PlannedRun:
-        """What people are told of a run while it is waited for. Axes where it is as most runs are left out."""
+        """A run in words, for progress lines. Axes on which it is like most runs are left out."""
         dataset, arm = place["dataset"], place["arm"]
         usual = {**grid.usual(self.config, dataset), **self.config["arms"][arm]}
         named = ("dataset", "alpha", "arm", "seed")
@@ -184,13 +182,10 @@ class Layout:
     def _work(self, place: Row) -> float:
         """What a run costs, counted in samples, if every client has as many."""
         request = self.run_request(place)
-        settings, data, images = (
-            request["settings"],
-            request["dataset"]["name"],
-            request["dataset"].get("training_images"),
-        )
+        settings, data = request["settings"], request["dataset"]
+        images = data.get("training_images")
         if images is None:
-            images, _ = sources.counts(data, self.config["sources"].get(data)) or CIFAR_SIZES
+            images, _ = sources.counts(data["name"], self.config["sources"].get(data["name"])) or CIFAR_SIZES
         part = settings["clients_per_round"] / request["partition"]["clients"]
         samples = settings["rounds"] * settings["epochs"] * images * part
         return float(samples * (1 + STEP_COST / settings["batch_size"]) + START_COST)
@@ -213,15 +208,12 @@ class Layout:
         return ANALYSES[analysis].options(self, dataset)
 
     def analysed_arms(self, analysis: str) -> dict[str, Any]:
-        size, shown = self.config["defaults"]["block_size"], self.shown(analysis, "arm")
-        return {
-            name: {
-                "arm": entry["arm"],
-                "options": {"block_size": entry.get("block_size", size), **entry.get("options", {})},
-            }
-            for name, entry in self.config["arms"].items()
-            if name in shown
+        size, arms = self.config["defaults"]["block_size"], self.config["arms"]
+        options = {
+            name: {"block_size": arm.get("block_size", size), **arm.get("options", {})} for name, arm in arms.items()
         }
+        shown = self.shown(analysis, "arm")
+        return {name: {"arm": arm["arm"], "options": options[name]} for name, arm in arms.items() if name in shown}
 
     def analysis_request(self, analysis: str, dataset: str) -> dict[str, Any]:
         """What its summary must say."""
@@ -231,7 +223,7 @@ class Layout:
         files = self.analysis_files(analysis, dataset)
         return lacks(files, files[-1], self.analysis_request(analysis, dataset))
 
-    # Tables, figures and numbers: what each is told, and the files that it is made of.
+    # Tables, figures and numbers: the parameters of each, and the files that it is made of.
 
     def labels(self, scale: str = "") -> dict[str, dict[str, str]]:
         """At this scale, or at another."""
@@ -299,14 +291,13 @@ class Layout:
 
     def said(self) -> dict[str, dict[str, str]]:
         """What stands beside each table and figure in the report."""
-        parts = {"tables": self.tables, "figures": self.figures}
         return {
             part: {name: kinds.said({**entry, **self.names()}, part) for name, entry in entries.items()}
-            for part, entries in parts.items()
+            for part, entries in (("tables", self.tables), ("figures", self.figures))
         }
 
     def exact_options(self, analysis: str) -> dict[str, Any]:
-        """What an analysis at the paper's own size is told of the configuration: nothing but arms and their blocks."""
+        """The parameters of an analysis at the paper's own size: of the configuration only arms and their blocks."""
         keys = ("arm", "options", "block_size")
         arms = {name: {key: arm[key] for key in keys if key in arm} for name, arm in self.config["arms"].items()}
         if analysis == "memory":
@@ -367,9 +358,8 @@ class Layout:
         of_tables, of_figures = ([entry["kind"] for entry in part.values()] for part in (self.tables, self.figures))
         for kind in dict.fromkeys(of_tables):
             if "{table}" in KINDS[kind].quotes:
-                yield from (
-                    (f"{kind}.{name}", self._path(KINDS[kind].quotes, table=name)) for name in self._tables_of(kind)
-                )
+                for name in self._tables_of(kind):
+                    yield f"{kind}.{name}", self._path(KINDS[kind].quotes, table=name)
         for kind in dict.fromkeys([*of_figures, *of_tables]):
             analysis = KINDS[kind].analysis
             if "{dataset}" in KINDS[kind].quotes and analysis:
@@ -380,12 +370,9 @@ class Layout:
 def kept_names(path: str) -> list[str]:
     """Of the runs of a reference."""
     if not Path(path).exists():
-        found = ", ".join(
-            sorted(folder.parent.name for folder in Path(project_file("paper/reference")).glob("*/runs.csv"))
-        )
-        raise ValueError(
-            f"reference is True, and {path} is not there; accepted: a scale that has one: {found or 'none'}"
-        )
+        there = sorted(file.parent.name for file in Path(project_file("paper/reference")).glob("*/runs.csv"))
+        scales = ", ".join(there) or "none"
+        raise ValueError(f"reference is True, and {path} is not there; accepted: a scale that has one: {scales}")
     return [str(name) for name in pd.read_csv(path, dtype=str)["run"]]
 
 

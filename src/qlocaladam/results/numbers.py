@@ -29,11 +29,6 @@ from qlocaladam.results.number import Form, Label, Number, Row, chosen, number, 
 
 BASELINE = "fp32"
 METHOD = "q-localadam"
-ANALYSES = (
-    *("memory", "client_memory", "scaling", "data_distribution", "clients", "sampling", "steps"),
-    *("precision_summary", "precision_by_decade"),
-)
-"""Those that must be there. What kinds of tables and figures quote may be, as `contrasts.TABLE`, `variance.DATASET`."""
 NUMBER = re.compile(r"(<?)([+-]?)([\d.,]+)(?:e([+-]\d+))?")
 Files = Mapping[str, Path]
 
@@ -49,12 +44,10 @@ def truncated(value: float) -> str:
 
 
 def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[Number]:
-    """Every number. `spec` has the scale, the grid's defaults and what data sets are called; `files` the analyses."""
+    """Every number. `spec` has the scale, the grid's defaults and what data sets are called; `files` the analyses:
+    those without training, and what kinds of tables and figures quote, as `contrasts.TABLE` or `variance.DATASET`."""
     if runs.empty:
         raise ValueError("runs: numbers need training runs, got none")
-    for name in ANALYSES:
-        if name not in files:
-            raise ValueError(f"files: {name!r} is missing; needed are {', '.join(ANALYSES)}")
     label = partial(_data_label, spec)
     numbers = [
         *_of_runs(spec["defaults"], runs, label),
@@ -83,14 +76,14 @@ def _data_label(spec: Mapping[str, Any], dataset: str) -> str:
 
 
 def _once(numbers: Iterable[Number]) -> list[Number]:
-    """Two tables may test the same seeds; what is found twice must be the same."""
-    found: dict[str, Number] = {}
+    """Two tables may test the same seeds; what is there twice must be the same."""
+    by_name: dict[str, Number] = {}
     for one in numbers:
-        first = found.setdefault(one.name, one)
+        first = by_name.setdefault(one.name, one)
         if first.value != one.value:
             both = " and ".join(f"{n.value} of {n.file}" for n in (first, one))
             raise ValueError(f"two numbers have the name {one.name!r}: {both}")
-    return list(found.values())
+    return list(by_name.values())
 
 
 def as_json(numbers: Iterable[Number]) -> str:
@@ -157,9 +150,9 @@ def _of_runs(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number
 def _compared(defaults: Row, rows: list[dict[str, Any]], run: Row) -> dict[str, Row]:
     """What a run is compared with: FP32, Q-LocalAdam where it is neither, its own arm at the defaults."""
     arms = [BASELINE] if run["arm"] in (BASELINE, METHOD) else [BASELINE, METHOD]
-    found = {arm: _counterpart(defaults, rows, run, arm) for arm in arms}
-    found["default"] = next((r for r in _same(rows, run, run["arm"]) if _is_at(defaults, r)), None)
-    return {kind: other for kind, other in found.items() if other is not None and other is not run}
+    others = {arm: _counterpart(defaults, rows, run, arm) for arm in arms}
+    others["default"] = next((r for r in _same(rows, run, run["arm"]) if _is_at(defaults, r)), None)
+    return {kind: other for kind, other in others.items() if other is not None and other is not run}
 
 
 SAME = ("dataset", "alpha", "seed", *AS_IN_THE_PAPER)
@@ -192,8 +185,8 @@ def _of_residuals(runs: pd.DataFrame, label: Label) -> Iterator[Number]:
         for metric in METRICS:
             variance, freedom = residual(own, metric)
             of = {"kind": "residual", "metric": metric, "dataset": dataset, "alpha": alpha}
-            found, file = {"variance": variance, "freedom": freedom}, os.path.commonpath(own["folder"].tolist())
-            yield from numbers_of(of, found, dict.fromkeys(found, ".3g"), file, label(str(dataset)))
+            quantities, file = {"variance": variance, "freedom": freedom}, os.path.commonpath(own["folder"].tolist())
+            yield from numbers_of(of, quantities, dict.fromkeys(quantities, ".3g"), file, label(str(dataset)))
 
 
 def _of_leads(defaults: Row, runs: pd.DataFrame, label: Label) -> Iterator[Number]:

@@ -30,10 +30,10 @@ def trained(spec: Spec, runs: pd.DataFrame | None) -> pd.DataFrame:
 def summarised(spec: Spec, runs: pd.DataFrame, files: Files, keys: Sequence[str]) -> list[Row]:
     """One result for each data set and value of the keys, in the order of the runs, also where there is no run."""
     names, asked = ["dataset", *keys], places_asked(spec, runs)
-    found = {place: table_rows(same) for place, same in runs.groupby(names, sort=False)}
+    by_place = {place: table_rows(same) for place, same in runs.groupby(names, sort=False)}
     sizes = {_memory_key(row): row for row in read(files["memory"])} if "memory" in files else {}
     places = itertools.product(*(asked[name].unique() for name in names))
-    results = [_result(spec, dict(zip(names, p, strict=True)), found.get(p, []), sizes) for p in places]
+    results = [_result(spec, dict(zip(names, p, strict=True)), by_place.get(p, []), sizes) for p in places]
     count_missing(spec, results, names)
     for _, rows in grouped(results, *names[:-1]):
         for row in rows:

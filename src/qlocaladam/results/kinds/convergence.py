@@ -12,7 +12,7 @@ from qlocaladam.experiments.grid import GRID
 from qlocaladam.experiments.runs import collapsed, read_histories
 from qlocaladam.files import table_rows
 from qlocaladam.results.kind import AXIS, AsFigure, Config, Files, Kind, Spec, ref
-from qlocaladam.results.labels import AXES, ROWS, Names, in_words
+from qlocaladam.results.labels import AXES, Names, in_words
 from qlocaladam.results.latex import listed
 from qlocaladam.results.style import COLUMN, GREY, PAGE, SMALL, Line, hue_lines, label_ends, sheet, whole_numbers
 
@@ -27,8 +27,6 @@ CROWDED = 8
 def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     """Test accuracy against rounds, a line for each value of the panel's hue."""
     panels = list(zip(spec["panels"], runs, strict=True))
-    for panel, of_panel in panels:
-        _check_panel(spec["name"], panel["hue"], of_panel)
     crowded = max(of_panel[panel["hue"]].nunique() for panel, of_panel in panels) > CROWDED
     shape = (len(panels), 1) if crowded else (1, len(panels))
     drawn = sheet(PAGE if crowded or len(panels) > 1 else COLUMN, 2.2)
@@ -47,20 +45,6 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     else:
         label_ends(drawn, "best (%)")
     return drawn
-
-
-def _check_panel(figure: str, hue: str, runs: pd.DataFrame) -> None:
-    if hue not in ROWS:
-        raise ValueError(f"figures.{figure}: hue must be one of {', '.join(ROWS)}, got {hue!r}")
-    if runs.empty:
-        raise ValueError(f"figures.{figure}: a panel has no runs; its experiments and where must select at least one")
-    for name in (name for name in GRID if name not in (hue, "seed")):
-        mixed = runs.groupby(hue)[name].unique()
-        for value, found in mixed[mixed.map(len) > 1].items():
-            raise ValueError(
-                f"figures.{figure}: the line {hue}={value} mixes {name} {', '.join(map(str, found))}; "
-                "where must choose one of them"
-            )
 
 
 def _panel(axes: Axes, hue: str, runs: pd.DataFrame, names: Names) -> None:
