@@ -47,7 +47,7 @@ def test_sentences_follow_from_the_answers(tmp_path, monkeypatch):
     said = kept_results(tmp_path / "reference")
     assert "| Without its floor, is the method below FP32? | yes | " in said
     assert "it the method falls below FP32 (CIFAR-10 " in said
-    assert "- **What the paper got right**: the released method trains like FP32 Adam with the same variance floor" in said
+    assert "- **What the paper got right**: the released method trains like FP32 Adam with the same " in said
     assert "`Adam8bit`, which stores m / sqrt(v), is not shown to be equivalent to FP32 (CIFAR-10 " in said
     assert "For `Adam4bit` this is not tested, because an earlier question was not answered yes; observed: " in said
 
