@@ -188,7 +188,7 @@ def label_ends(figure: Figure, heading: str = "") -> None:
             axes.plot([1.03], [height], color=line.get_color(), marker=line.get_marker(), **sample)
             axes.text(1.06, height, str(line.get_label()), color=line.get_color(), **beside)
         if heading:
-            axes.text(1.06, max(1.0, heights.max() + gap), heading, color=GREY, **beside)
+            axes.text(1.06, heights.max() + gap, heading, color=GREY, **beside)
 
 
 def label_below(figure: Figure, axes: Axes, columns: int) -> None:

@@ -217,8 +217,8 @@ def test_caption_says_what_was_trained(main_runs, files):
         "Digits (1,437 training and 360 test images, in the place of CIFAR-10) and "
         "Digit pairs (1,437 training and 360 test images, in the place of CIFAR-100). "
         r"ResNet-18, width 8, $32\times32$ inputs, $\alpha=0.1$, 20 rounds, 5 of 10 clients a round, 2 local epochs, "
-        "seed 42. Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test "
-        r"set, too. Memory is that of the paper's own models in the paper's layout; 1~MB is $10^6$ bytes."
+        "seed 42. Test accuracy; best is over all rounds. "
+        r"Memory: the paper's models in the paper's layout; 1~MB is $10^6$ bytes."
     )
 
 
