@@ -34,7 +34,7 @@ USUAL: dict[str, Any] = {"widths": [48, 128, 256, 512], "steps": 20}
 
 
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
-    """How long the way of each arm is relative to FP32's, and how many variances are below the floor, by width."""
+    """The path length of each arm relative to FP32's, and how many variances are below the floor, by width."""
     dataset = spec["where"]["dataset"]
     rows = pd.read_csv(files[f"model_size.{dataset}"])
     found = json.loads(files[f"summary.{dataset}"].read_text())
@@ -62,7 +62,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
 
 
 def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
-    """The share of variances below the floor, and the length of each arm's way, against the number of parameters."""
+    """The share of variances below the floor, and the path length of each arm, against the number of parameters."""
     from matplotlib.ticker import EngFormatter
 
     dataset, labels = spec["where"]["dataset"], spec["labels"]["arm"]
@@ -148,8 +148,8 @@ KIND = Kind(
     table=AsTable(
         table,
         "First steps of transformers of several widths, at scale {scale}: each arm trains from the same weights on "
-        "the same batches. The way is the length of all steps; v is the variance after the last of them; the floor is "
-        "that of the released code.",
+        "the same batches. The path length is the sum of all steps; v is the variance after the last one; the floor "
+        "is that of the released code.",
         reads=READS,
         keys={"where": ref("dataset_and_arms")},
         check=check,
@@ -157,8 +157,8 @@ KIND = Kind(
             "Width": column("width"),
             "Parameters": column("parameters", ",.0f"),
             "Steps": column("steps"),
-            "Way (learning rates)": column("way", ",.1f"),
-            "Way over FP32's": column("relative_way", ".3f"),
+            "Path length (learning rates)": column("way", ",.1f"),
+            "Path length relative to FP32": column("relative_way", ".3f"),
             "Loss of the last batch": column("loss", ".3f"),
             "v is 0 in FP32 (%)": column("zero", ".2f", 0.01),
             "v below the floor in FP32 (%)": column("below", ".2f", 0.01),
@@ -168,7 +168,7 @@ KIND = Kind(
         figure,
         "First steps of transformers of several widths at scale *{scale}*, against the number of their parameters. On "
         "the left the share of variances in FP32 training that are below the floor of the released code; on the "
-        "right how long the way of each arm is relative to FP32's, from the same weights and on the same batches.",
+        "right the path length of each arm relative to FP32's, from the same weights and on the same batches.",
         reads=READS,
         keys={"where": ref("dataset_and_arms")},
         check=check,
