@@ -12,7 +12,8 @@ from projects import TEST
 
 PAPER = Path(__file__).parents[2] / "paper"
 
-COMPUTED = r"\\(?:result|printed|verdict|ledger|label|ref|input|includegraphics|tablefile)(?:\[[^]]*\])?\{[^}]*\}"
+PULLS = r"result|printed|verdict|ledger|label|ref|input|includegraphics|tablefile|gap|registeredgap|onboth|ifcsstring"
+COMPUTED = rf"\\(?:{PULLS}|when[a-z]+|wide|narrow|asdrawn)(?:\[[^]]*\])?\{{[^}}]*\}}"
 """What pulls something in, and names of it."""
 NAMES = r"Q-LocalAdam|CIFAR-100?|ResNet-18|FP32|INT8"
 LAYOUT = (
@@ -22,7 +23,8 @@ LAYOUT = (
 
 def typed(text: str) -> list[str]:
     """Lines with digits that somebody wrote, and formulas with more than indices, squares and ones in them."""
-    text = re.sub(COMPUTED, "", re.sub(r"(?<!\\)%.*", "", text))
+    text = re.sub(rf"{COMPUTED}|#\d", "", re.sub(r"(?<!\\)%.*", "", text))
+    text = re.sub(r"\\\[|\\\]", "$", text)
     formulas = [formula for formula in re.findall(r"\$[^$]*\$", text) if re.search(r"\d[\d.]|(?<![_^])[2-9]", formula)]
     left = re.sub(rf"\$[^$]*\$|{NAMES}|{LAYOUT}", "", text)
     return [line.strip() for line in left.splitlines() if re.search(r"\d", line)] + formulas

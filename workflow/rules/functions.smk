@@ -113,11 +113,12 @@ def configuration_arguments(wildcards):
 
 
 def definitions(wildcards):
-    """What the document is told: its scale, its folders, and a command by the name of each group that is on."""
+    """What the document is told: its scale, its folders, and which tables and figures there are."""
     folders = {"generated": LATEX, "together": LATEX_TOGETHER}
     words = {"scale": SCALE, **{name: os.path.relpath(folder, "paper") for name, folder in folders.items()}}
-    groups = {group: "" for group in grid.GROUPS if config[group]}
-    return "".join(rf"\def\{name}{{{text}}}" for name, text in (words | groups).items())
+    made = [*(f"table:{name}" for name in TABLES), *(f"figure:{name}" for name in FIGURE_NAMES)]
+    defined = [rf"\def\{name}{{{text}}}" for name, text in words.items()]
+    return "".join([*defined, *(rf"\expandafter\def\csname {name}\endcsname{{}}" for name in made)])
 
 
 def main_from_paper(wildcards, input):

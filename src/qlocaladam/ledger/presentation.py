@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pandas as pd
 from qlocaladam.files import table_rows
 from qlocaladam.ledger.claims import BAD, COLUMNS, DIFFERS, FAILS, OPEN, VERDICTS
 from qlocaladam.ledger.form import KINDS
-from qlocaladam.results.latex import CHARACTER_POINTS, NONE, Column, Group, Table, bold, escape
+from qlocaladam.results.latex import NONE, Column, Group, Table, bold, escape
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -89,8 +88,6 @@ def _shown(row: Mapping[str, Any]) -> str:
 
 WIDTHS = {"where": 110, "printed": 38, "reason": 330}
 """In points, of the columns of the table of disagreements."""
-LINES = 60
-"""Of that table that a page takes below a caption."""
 
 
 def macros(frame: pd.DataFrame) -> str:
@@ -115,15 +112,15 @@ def counts_latex(frame: pd.DataFrame, scale: str) -> str:
 
 
 def disagreements_latex(frame: pd.DataFrame, scale: str) -> str:
-    """A table of what does not agree, which goes on in further ones where a page does not take it."""
+    """A table of what does not agree, as long as it takes."""
     rows = table_rows(disagreements(frame))
-    pages: list[list[dict[str, Any]]] = [[]]
-    for row in rows:
-        if sum(map(_lines, pages[-1])) + _lines(row) > LINES - 2 * len(BAD):  # a line and a rule above each verdict
-            pages.append([])
-        pages[-1].append(row)
-    tables = [_disagreements_table(page, scale, number) for number, page in enumerate(pages, start=1)]
-    return "\n".join(table.latex() for table in tables)
+    columns = [Column(name.capitalize(), rf"p{{{width}pt}}") for name, width in WIDTHS.items()]
+    groups = []
+    for verdict, members in itertools.groupby(rows, key=lambda row: row["verdict"]):
+        cells = [[rf"\rightskip 0pt plus 3em {escape(row[name])}" for name in WIDTHS] for row in members]
+        groups.append(Group([[bold(verdict.capitalize()), "", ""], *cells]))
+    caption = f"What contradicts itself, differs or fails at the scale {escape(scale)}"
+    return Table("disagreements", caption, columns, groups, pd.DataFrame(rows), long=True).latex()
 
 
 def _counts_table(frame: pd.DataFrame, scale: str) -> Table:
@@ -132,18 +129,3 @@ def _counts_table(frame: pd.DataFrame, scale: str) -> Table:
     caption = f"Verdicts on every number and claim that the paper prints, at the scale {escape(scale)}"
     columns = [Column("Verdict", "l"), *(Column(kind.capitalize()) for kind in table.columns)]
     return Table("claims", caption, columns, [Group(rows[:-1]), Group(rows[-1:])], table)
-
-
-def _lines(row: Mapping[str, Any]) -> int:
-    return max(len(textwrap.wrap(row[name], int(width / CHARACTER_POINTS))) for name, width in WIDTHS.items())
-
-
-def _disagreements_table(rows: Sequence[Mapping[str, Any]], scale: str, number: int) -> Table:
-    columns = [Column(name.capitalize(), rf"p{{{width}pt}}") for name, width in WIDTHS.items()]
-    groups = []
-    for verdict, members in itertools.groupby(rows, key=lambda row: row["verdict"]):
-        cells = [[rf"\rightskip 0pt plus 3em {escape(row[name])}" for name in WIDTHS] for row in members]
-        groups.append(Group([[bold(verdict.capitalize()), "", ""], *cells]))
-    name = "disagreements" if number == 1 else f"disagreements-{number}"
-    caption = f"What contradicts itself, differs or fails at the scale {escape(scale)}"
-    return Table(name, caption + (", continued" if number > 1 else ""), columns, groups, pd.DataFrame(rows))

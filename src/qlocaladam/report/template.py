@@ -134,8 +134,8 @@ class Question(NamedTuple):
     def undecided(self) -> str:
         """Why neither yes nor no is the answer."""
         if self.answer == "open":
-            return f"not answered yet: {self.status}"
-        return f"not decided, for a question before it was not answered yes; what is seen: {self.basis}"
+            return f"still open ({self.status})"
+        return f"not tested, because an earlier question was not answered yes; observed: {self.basis}"
 
     @property
     def basis(self) -> str:

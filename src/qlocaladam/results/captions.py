@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pandas as pd
 
@@ -23,12 +23,12 @@ def trained_caption(spec: Spec, runs: pd.DataFrame, shown: Collection[str], vari
     sentences = [
         f"{at_scale(spec)}: {listed(_data(spec, runs))}.",
         f"{', '.join(_setup(spec, runs, varied))}.",
-        "Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test set, too.",
+        "Test accuracy; best is over all rounds.",
     ]
     if "memory" in shown:
-        sentences.append(r"Memory is that of the paper's own models in the paper's layout; 1~MB is $10^6$ bytes.")
+        sentences.append(r"Memory: the paper's models in the paper's layout; 1~MB is $10^6$ bytes.")
     if "difference" in shown:
-        sentences.append("Differences of the best accuracy in percentage points, against the first row of a data set.")
+        sentences.append("Differences of the best accuracy in percentage points, from the first row of a data set.")
     return " ".join(sentences)
 
 
@@ -63,15 +63,15 @@ def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
     """How the models were trained; what differs between data sets is said for each."""
 
     def said(form: Callable[[Row], str]) -> str:
-        each = {
-            dataset: " or ".join(unique(form(run) for run in rows))
-            for dataset, rows in grouped(table_rows(runs), "dataset")
-        }
-        if len(set(each.values())) == 1:
-            return next(iter(each.values()))
-        return listed([f"{words} ({latex(spec, 'dataset', dataset)})" for dataset, words in each.items()])
+        return _by_dataset(
+            spec,
+            {
+                dataset: " or ".join(unique(form(run) for run in rows))
+                for dataset, rows in grouped(table_rows(runs), "dataset")
+            },
+        )
 
-    seeds = unique(str(seed) for seed in runs["seed"])
+    seeds = {dataset: _seeds(own["seed"]) for dataset, own in runs.groupby("dataset", sort=False)}
     return [
         said(lambda run: "Transformer" if _is_text(run) else "ResNet-18"),
         said(lambda run: f"width {run['width']}"),
@@ -84,8 +84,20 @@ def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
         said(lambda run: _counted(run["rounds"], "round")),
         said(lambda run: f"{run['clients_per_round']} of {_counted(run['clients'], 'client')} a round"),
         said(lambda run: _counted(run["epochs"], "local epoch")),
-        f"seed{'s' * (len(seeds) > 1)} {listed(seeds)}",
+        _by_dataset(spec, seeds),
     ]
+
+
+def _by_dataset(spec: Spec, words: Mapping[str, str]) -> str:
+    """Once where it is the same for all data sets."""
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return listed([f"{said} ({latex(spec, 'dataset', dataset)})" for dataset, said in words.items()])
+
+
+def _seeds(seeds: pd.Series) -> str:
+    words = unique(map(str, seeds))
+    return f"seed{'s' * (len(words) > 1)} {listed(words)}"
 
 
 def _is_text(run: Row) -> bool:

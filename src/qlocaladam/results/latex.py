@@ -1,6 +1,7 @@
-"""A table as LaTeX and as CSV: booktabs, a multirow for each group, notes below. Needs booktabs and multirow, no more.
+"""A table as LaTeX and as CSV: booktabs, a multirow for each group, notes below. Needs booktabs, multirow, longtable.
 
-It takes one column of the paper where it fits, both where it does not.
+It takes one column of the paper where it fits, both where it does not. A long one breaks over pages, for which LaTeX
+wants text in one column, as an appendix has it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ CHARACTER_POINTS = 4.4
 """Of a character in \\footnotesize. Digits have 4.25, words less; what is bold has more."""
 SEPARATION_POINTS = 4
 """On each side of a column."""
+LONG = 30
+"""Rows from which on a table breaks over pages."""
 BREAK = r"\\"
 POWER = re.compile(r"(?<=\d)\^(-?\d+)")
 SPECIAL: dict[str, str | int | None] = {
@@ -88,9 +91,13 @@ class Group:
     rows: Sequence[Sequence[str]]
     label: str | None = None
 
-    def lines(self) -> list[str]:
+    def lines(self, breaking: bool = False) -> list[str]:
+        """A label stands in the middle of its rows, or at their top where a page may end between them."""
         if self.label is None:
             return [_line(row) for row in self.rows]
+        if breaking and len(self.rows) > 1:
+            labels = itertools.chain(self.label.split(BREAK), itertools.repeat(""))
+            return [_line([label, *row]) for label, row in zip(labels, self.rows, strict=False)]
         label = _stack(self.label, "l")
         if len(self.rows) > 1:  # in a single row a label of two lines needs its room
             label = rf"\multirow{{{len(self.rows)}}}{{*}}{{{label}}}"
@@ -107,6 +114,8 @@ class Table:
     groups: Sequence[Group]
     data: pd.DataFrame
     notes: Sequence[str] = ()
+    long: bool = False
+    """Whether it breaks over pages however few its rows are, because their text is long."""
 
     def csv(self) -> str:
         """The data in full precision."""
@@ -114,27 +123,57 @@ class Table:
 
     def latex(self) -> str:
         """A whole table environment."""
+        return "\n".join([FIRST_LINE, *(self._long() if self.breaks else self._float())]) + "\n"
+
+    @property
+    def breaks(self) -> bool:
+        """Whether it goes on on the next page."""
+        return self.long or sum(len(group.rows) for group in self.groups) >= LONG
+
+    def _float(self) -> list[str]:
         stacked, environment = self._layout()
-        groups = [group.lines() for group in self.groups]
-        lines = [
-            FIRST_LINE,
-            rf"\begin{{{environment}}}[tbp]",
+        return [
+            rf"\begin{{{environment}}}",
             r"\centering",
-            rf"\caption{{{self.caption}}}",
-            rf"\label{{tab:{self.name}}}",
+            self._caption(),
             r"\vspace{4pt}",  # a class that expects captions below leaves no room here
-            r"\footnotesize" if self._points(stacked) <= PAGE_POINTS else r"\scriptsize",
-            rf"\setlength{{\tabcolsep}}{{{SEPARATION_POINTS}pt}}",
-            rf"\begin{{tabular}}{{{''.join(column.align for column in self.columns)}}}",
+            *self._size(stacked),
+            rf"\begin{{tabular}}{{{self._columns()}}}",
             r"\toprule",
             *self._head(stacked),
-            *itertools.chain.from_iterable([r"\midrule", *group] for group in groups),
+            *itertools.chain.from_iterable([r"\midrule", *group.lines()] for group in self.groups),
             r"\bottomrule",
             r"\end{tabular}",
             *self._notes(),
             rf"\end{{{environment}}}",
         ]
-        return "\n".join(lines) + "\n"
+
+    def _long(self) -> list[str]:
+        stacked, _ = self._layout()
+        head = [r"\toprule", *self._head(stacked), r"\midrule"]
+        continued = rf"\multicolumn{{{len(self.columns)}}}{{l}}{{Table~\ref{{tab:{self.name}}}, continued}} \\"
+        ruled = itertools.chain.from_iterable([r"\midrule", *group.lines(breaking=True)] for group in self.groups)
+        return [
+            r"\begingroup",
+            *self._size(stacked),
+            rf"\begin{{longtable}}{{{self._columns()}}}",
+            rf"{self._caption()} \\",
+            *(*head, r"\endfirsthead", continued, *head, r"\endhead", r"\bottomrule", r"\endfoot"),
+            *itertools.islice(ruled, 1, None),  # the head has a rule of its own
+            r"\end{longtable}",
+            *self._notes(),
+            r"\par\endgroup",
+        ]
+
+    def _caption(self) -> str:
+        return rf"\caption{{{self.caption}}}\label{{tab:{self.name}}}"
+
+    def _columns(self) -> str:
+        return "".join(column.align for column in self.columns)
+
+    def _size(self, stacked: bool) -> list[str]:
+        size = r"\footnotesize" if self._points(stacked) <= PAGE_POINTS else r"\scriptsize"
+        return [size, rf"\setlength{{\tabcolsep}}{{{SEPARATION_POINTS}pt}}"]
 
     def _layout(self) -> tuple[bool, str]:
         """Whether heads are broken, and the environment: the narrowest that the table fits in."""

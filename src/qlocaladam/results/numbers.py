@@ -61,6 +61,7 @@ def collect(spec: Mapping[str, Any], runs: pd.DataFrame, files: Files) -> list[N
         *_of_partitions(files["data_distribution"], files["clients"]),
         *_of_participation(files["sampling"], files["steps"]),
         *_of_precision(files["precision_summary"], files["precision_by_decade"]),
+        *_of_bounds(),
     ]
     for name, path in files.items():
         kind, dot, which = name.partition(".")
@@ -336,6 +337,20 @@ def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
     for row in table_rows(pd.read_csv(by_decade, dtype={"decade": str})):
         of = {**_of_code(row), **chosen(row, "decade")}
         yield from numbers_of(of, row, {"mean_percent": ".2f"}, by_decade)
+
+
+def _of_bounds(betas: tuple[float, float] = (0.9, 0.999)) -> Iterator[Number]:
+    """What docs/method.md proves of the normalised momentum, in learning rates: the longest step, and the most that
+    rounding to nearest puts into one, from one storing and from all so far."""
+    from qlocaladam.codecs import NormalisedCodec  # torch, which nothing else here needs
+
+    longest = math.sqrt((1 - betas[0]) ** 2 / ((1 - betas[1]) * (1 - betas[0] ** 2 / betas[1])))
+    fades, file = betas[0] / math.sqrt(betas[1]), "src/qlocaladam/codecs.py"
+    yield number({"kind": "bound", "quantity": "longest_step"}, longest, ".2f", file)
+    for bits in (8, 4):
+        half_a_level = longest / NormalisedCodec(bits=bits).top
+        found = {"one": fades * half_a_level, "accumulated": fades / (1 - fades) * half_a_level}
+        yield from numbers_of({"kind": "bound", "bits": bits}, found, dict.fromkeys(found, ".2g"), file)
 
 
 def _of_code(row: Row) -> dict[str, str]:

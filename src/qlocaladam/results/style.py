@@ -28,6 +28,8 @@ SMALL = 6.5
 """Points of the smallest text: annotations and legends of many lines."""
 BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.8}
 """Where a legend stands under a panel: as far down as its ticks and its label reach."""
+TITLE = 105
+"""Characters of a title across both columns."""
 GREY = "#6e6e6e"
 
 SETTINGS = {
@@ -85,8 +87,13 @@ ARM_LINES = {
     "naive-int8": Line("#E69F00", DOTTED, "^"),
     "momentum-only": Line("#009E73", DASHED, "D"),
     "variance-only": Line("#CC79A7", DASH_DOT, "v"),
+    "fp32-floor": Line("#56B4E9", DASHED, "o"),
+    "no-floor": Line("#8C564B", DOTTED, "X"),
+    "dynamic-8bit": Line("#999933", DASH_DOT, "h"),
+    "normalised": Line("#000000", "-", "P"),
+    "normalised-4bit": Line("#882255", DASHED, "*"),
 }
-"""The arms of the paper: blue, red and dotted orange are its own choice."""
+"""The arms of the paper, whose blue, red and dotted orange are its own choice, and those that most figures have."""
 
 # Their lengths have no common divisor: a combination comes again only after all others.
 FURTHER_COLOURS = ("#000000", "#56B4E9", "#882255", "#999933", "#332288", "#44AA99", "#8C564B")
@@ -181,7 +188,7 @@ def label_ends(figure: Figure, heading: str = "") -> None:
             axes.plot([1.03], [height], color=line.get_color(), marker=line.get_marker(), **sample)
             axes.text(1.06, height, str(line.get_label()), color=line.get_color(), **beside)
         if heading:
-            axes.text(1.06, max(1.0, heights.max() + gap), heading, color=GREY, **beside)
+            axes.text(1.06, heights.max() + gap, heading, color=GREY, **beside)
 
 
 def label_below(figure: Figure, axes: Axes, columns: int) -> None:

@@ -511,7 +511,7 @@ def test_the_tables_compile_and_fit_the_page(ledger, tmp_path):
     (tmp_path / "tables.tex").write_text(text)
     (tmp_path / "macros.tex").write_text(presentation.macros(frame))
     (tmp_path / "all.tex").write_text(
-        r"\documentclass[twocolumn]{article}\usepackage[textwidth=7in,textheight=9in]{geometry}\usepackage{booktabs}"
+        r"\documentclass{article}\usepackage[textwidth=7in,textheight=9in]{geometry}\usepackage{booktabs,longtable}"
         r"\input{macros}\begin{document}\printed{precision/log} \verdict{abstract/orders} "
         r"\ledger{within the seeds' spread}\input{tables}\end{document}"
     )

@@ -204,9 +204,9 @@ def test_main_has_the_papers_memory_and_marks_by_rule(main_runs, files):
 def test_a_file_is_one_whole_environment(main_runs, files):
     lines = build(arms_table(name="main"), main_runs, files).latex().splitlines()
     assert lines[0] == FIRST_LINE == "% made by the table rule; edit config.yaml, not this file"
-    assert lines[1] == r"\begin{table}[tbp]"
+    assert lines[1] == r"\begin{table}"
     assert lines[-1] == r"\end{table}"
-    assert r"\label{tab:main}" in lines
+    assert sum(line.endswith(r"\label{tab:main}") for line in lines) == 1
     assert r"\begin{tabular}{llrr}" in lines
 
 
@@ -217,8 +217,8 @@ def test_caption_says_what_was_trained(main_runs, files):
         "Digits (1,437 training and 360 test images, in the place of CIFAR-10) and "
         "Digit pairs (1,437 training and 360 test images, in the place of CIFAR-100). "
         r"ResNet-18, width 8, $32\times32$ inputs, $\alpha=0.1$, 20 rounds, 5 of 10 clients a round, 2 local epochs, "
-        "seed 42. Accuracy is measured on the test set; best is the highest of all rounds, and so chosen on the test "
-        r"set, too. Memory is that of the paper's own models in the paper's layout; 1~MB is $10^6$ bytes."
+        "seed 42. Test accuracy; best is over all rounds. "
+        r"Memory: the paper's models in the paper's layout; 1~MB is $10^6$ bytes."
     )
 
 
@@ -680,12 +680,17 @@ def test_every_kind_compiles_and_fits_the_paper(main_runs, seed_runs, files, tmp
     specs += [spec("step_errors", name="steps", where={"dataset": list(STANDS_FOR), "arm": list(LABELS["arm"])})]
     specs += [spec("variance", name="variance", where={"dataset": list(STANDS_FOR)})]
     files = {**files, "released": Path(__file__).parents[3] / released.SOURCE}
-    for one in specs:
-        (tmp_path / f"{one['name']}.tex").write_text(build(one, runs_of.get(one["kind"]), files).latex())
+    made = {one["name"]: build(one, runs_of.get(one["kind"]), files) for one in specs}
+    for name, table in made.items():
+        (tmp_path / f"{name}.tex").write_text(table.latex())
+    breaking = [name for name, table in made.items() if table.breaks]
+    assert set(released.PARTS) <= set(breaking) < set(made)
     (tmp_path / "all.tex").write_text(
         r"\documentclass[twocolumn]{article}\usepackage[textwidth=7in,textheight=9in]{geometry}"
-        r"\setlength{\columnsep}{0.4in}\usepackage{booktabs,multirow}\begin{document}"
-        + "".join(rf"\input{{{one['name']}}}\clearpage" for one in specs)
+        r"\setlength{\columnsep}{0.4in}\usepackage{booktabs,multirow,longtable}\begin{document}"
+        + "".join(rf"\input{{{one['name']}}}\clearpage" for one in specs if one["name"] not in breaking)
+        + r"\onecolumn"
+        + "".join(rf"\input{{{one['name']}}}\clearpage" for one in specs if one["name"] in breaking)
         + r"\end{document}"
     )
     command = ["latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]

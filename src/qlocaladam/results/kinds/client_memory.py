@@ -76,15 +76,15 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     datasets, arms = (as_list(spec["where"][name]) for name in ("dataset", "arm"))
     table = pd.read_csv(files["client_memory"])
     table = table[(table["image_size"] == table["image_size"].max()) & table["arm"].isin(arms)]
-    drawn = sheet(PAGE, 0.8 + len(datasets) * (0.4 + 0.2 * len(arms)))
-    grid = drawn.subplots(len(datasets), 1, sharex=True, squeeze=False)[:, 0]
+    drawn = sheet(PAGE, 1.1 + 0.2 * len(arms))
+    grid = drawn.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, dataset in zip(grid, datasets, strict=True):
         bars = table[table["dataset"] == dataset].set_index("arm").loc[arms]
         _client_bars(axes, bars)
         axes.set(yticks=range(len(arms)), yticklabels=[spec["labels"]["arm"][arm] for arm in arms])
         axes.set_title(spec["stands_for"].get(dataset, dataset))
-    grid[-1].set_xlabel(f"Held in a step with {bars['batch_size'].iloc[0]} images (MB)")
-    grid[-1].set_xlim(right=1.34 * table["total_bytes"].max() / 1e6)  # room for what stands behind the bars
+        axes.set_xlabel(f"Held in a step with {bars['batch_size'].iloc[0]} images (MB)")
+    grid[-1].set_xlim(right=1.85 * table["total_bytes"].max() / 1e6)  # room for what stands behind the bars
     label_below(drawn, grid[0], len(PARTS))
     return drawn
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COLUMNS = {
     **ERRORS,
     "far": Column(rf"off by{BREAK}10 rates (\%)"),
-    "relative_way": Column(rf"Way over{BREAK}exact"),
+    "relative_way": Column(rf"Path,{BREAK}relative"),
     "last_loss": Column(rf"Local{BREAK}loss"),
 }
 
@@ -53,9 +53,9 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         groups=groups,
         data=frame(data),
         notes=[
-            "Median and percentile: medians over all steps. Largest and off by 10 rates: of the worst step. Way: the "
-            "length of all steps over that with exact states. Loss: the mean of the last quarter of the batches. The "
-            r"shares of $v$ are those of the first arm after its last step."
+            "Median and percentile: medians over all steps. Largest and off by 10 rates: of the worst step. Path: the "
+            "length of all steps relative to that with exact states. Loss: mean of the last quarter of the batches. "
+            r"The shares of $v$ are those of the first arm after its last step."
         ],
     )
 
@@ -161,7 +161,7 @@ KIND = Kind(
             "99th percentile": column("p99", ".2g"),
             "Largest error": column("max", ".2g"),
             "Off by 10 learning rates (%)": column("far", ".3f", 0.01),
-            "Way over that with exact states": column("relative_way", ".3g"),
+            "Path length relative to exact states": column("relative_way", ".3g"),
             "First loss": column("first_loss", ".3f"),
             "Last loss": column("last_loss", ".3f"),
             "v is 0 (%)": column("zero", ".2f", 0.01),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, 
 from qlocaladam.results.labels import latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table, power_of_ten
 from qlocaladam.results.number import Label, Number, Row, number, numbers_of
-from qlocaladam.results.style import ARM_LINES, GREY, PAGE, chosen_lines, label_below, sheet
+from qlocaladam.results.style import ARM_LINES, GREY, PAGE, TITLE, chosen_lines, label_ends, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ USUAL: dict[str, Any] = {"widths": [48, 128, 256, 512], "steps": 20}
 
 
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
-    """How long the way of each arm is relative to FP32's, and how many variances are below the floor, by width."""
+    """The path length of each arm relative to FP32's, and how many variances are below the floor, by width."""
     dataset = spec["where"]["dataset"]
     rows = pd.read_csv(files[f"model_size.{dataset}"])
     summary = json.loads(files[f"summary.{dataset}"].read_text())
@@ -50,10 +51,10 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         caption=f"{at_scale(spec)}: {trained} windows of {latex(spec, 'dataset', dataset)}, "
         r"the same weights and batches for each arm. The share (\%) of weights whose variance in FP32 is 0 "
         "after the last step, or above 0 but below the floor of the released code, "
-        f"{power_of_ten(summary['floor'])}, and the length of all steps over that of FP32's.",
+        f"{power_of_ten(summary['floor'])}, and the path length, the sum of all steps, relative to FP32's.",
         columns=[
             *(Column("Width"), Column("Parameters"), Column("$v=0$"), Column(rf"below{BREAK}floor")),
-            *(Column(latex(spec, "arm", arm).replace(" ", BREAK), over="Length of the way") for arm in arms),
+            *(Column(latex(spec, "arm", arm).replace(" ", BREAK), over="Path length") for arm in arms),
         ],
         groups=[Group(cells)],
         data=rows.assign(dataset=dataset),
@@ -61,7 +62,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
 
 
 def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
-    """The share of variances below the floor, and the length of each arm's way, against the number of parameters."""
+    """The share of variances below the floor, and the path length of each arm, against the number of parameters."""
     from matplotlib.ticker import EngFormatter
 
     dataset, labels = spec["where"]["dataset"], spec["labels"]["arm"]
@@ -77,15 +78,27 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
         of_arm = table[table["arm"] == arm]
         way.plot(of_arm["parameters"], of_arm["relative_way"], label=labels[arm], **line._asdict())
     way.axhline(1, color=GREY, linewidth=0.7, zorder=1.5)
-    way.set(ylabel="Length of the way\nover FP32's")
+    way.set(ylabel="Path length relative to FP32")
     way.set_ylim(0, 1.08 * max(1, way.dataLim.ymax))  # a line at 1 does not lie on the frame
     for axes in (share, way):
         axes.set(xscale="log", xlabel="Parameters")
         axes.xaxis.minorticks_off()
         axes.set_xticks(fp32["parameters"], [EngFormatter(places=1, sep="")(count) for count in fp32["parameters"]])
-    drawn.suptitle(f"{spec['labels']['dataset'][dataset]}, first {fp32['steps'].iloc[0]} steps")
-    label_below(drawn, way, len(lines))
+    share.set_title(f"{spec['labels']['dataset'][dataset]}, after {fp32['steps'].iloc[0]} steps of FP32")
+    way.set_title("The same steps with each arm")
+    drawn.suptitle(_finding(table, fp32, labels))
+    label_ends(drawn)
     return drawn
+
+
+def _finding(table: pd.DataFrame, fp32: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    """The smallest and the largest model: how many variances are below the floor, and which path is the shortest."""
+    below = [100 * fp32[["zero", "below"]].iloc[place].sum() for place in (0, -1)]
+    arms = table[table["arm"].isin(labels) & (table["arm"] != "fp32")]
+    shortest = arms.loc[arms[arms["parameters"] == arms["parameters"].max()]["relative_way"].idxmin(), "arm"]
+    first, *_, last = arms[arms["arm"] == shortest]["relative_way"]
+    words = f"Variances below the floor: {below[0]:.0f} % in the smallest model, {below[1]:.0f} % in the largest. "
+    return textwrap.fill(f"{words}Path of {labels[shortest]}: {first:.2f} and {last:.2f} of FP32's", TITLE)
 
 
 def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:
@@ -135,8 +148,8 @@ KIND = Kind(
     table=AsTable(
         table,
         "First steps of transformers of several widths, at scale {scale}: each arm trains from the same weights on "
-        "the same batches. The way is the length of all steps; v is the variance after the last of them; the floor is "
-        "that of the released code.",
+        "the same batches. The path length is the sum of all steps; v is the variance after the last one; the floor "
+        "is that of the released code.",
         reads=READS,
         keys={"where": ref("dataset_and_arms")},
         check=check,
@@ -144,8 +157,8 @@ KIND = Kind(
             "Width": column("width"),
             "Parameters": column("parameters", ",.0f"),
             "Steps": column("steps"),
-            "Way (learning rates)": column("way", ",.1f"),
-            "Way over FP32's": column("relative_way", ".3f"),
+            "Path length (learning rates)": column("way", ",.1f"),
+            "Path length relative to FP32": column("relative_way", ".3f"),
             "Loss of the last batch": column("loss", ".3f"),
             "v is 0 in FP32 (%)": column("zero", ".2f", 0.01),
             "v below the floor in FP32 (%)": column("below", ".2f", 0.01),
@@ -155,7 +168,7 @@ KIND = Kind(
         figure,
         "First steps of transformers of several widths at scale *{scale}*, against the number of their parameters. On "
         "the left the share of variances in FP32 training that are below the floor of the released code; on the "
-        "right how long the way of each arm is relative to FP32's, from the same weights and on the same batches.",
+        "right the path length of each arm relative to FP32's, from the same weights and on the same batches.",
         reads=READS,
         keys={"where": ref("dataset_and_arms")},
         check=check,

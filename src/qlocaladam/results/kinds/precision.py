@@ -37,12 +37,9 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
         middles = 10 ** ((quarters.mean().index + 0.5) / 4)
         marks = (number % 2, 2)  # two lines at 100 % can be told apart
         axes.plot(middles, quarters.mean(), label=f"{code}: {percent.mean():.2f}", markevery=marks, **line._asdict())
-        axes.fill_between(
-            middles, quarters.quantile(0.1), quarters.quantile(0.9), color=line.color, alpha=0.15, linewidth=0
-        )
     axes.set(xscale="log", yscale="log", xlabel="Value", ylabel="Relative error (%)")
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(title="Mean error (%); band: 10th to 90th percentile", ncols=2, **BELOW)
+    axes.legend(title="Mean relative error (%)", ncols=2, **BELOW)
     return drawn
 
 
@@ -51,8 +48,8 @@ KIND = Kind(
     figure=AsFigure(
         figure,
         "How much of a value is lost when it goes through each 8-bit code and back, by the size of the value: numbers "
-        "spread evenly over the powers of ten of the paper's experiment. Lines are means, bands reach from the 10th "
-        "to the 90th percentile. Nothing is trained, so this is the same at every scale. *tree* is the paper's own "
+        "spread evenly over the powers of ten of the paper's experiment. Lines are means over a "
+        "quarter of a power of ten. Nothing is trained, so this is the same at every scale. *tree* is the paper's own "
         "simulation of a dynamic tree; an error of 100 % is a value that became 0.",
         reads={"precision": "{exact}/precision.csv"},
         title="Relative error of each 8-bit code against the size of the value",

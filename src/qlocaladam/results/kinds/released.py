@@ -39,6 +39,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
         columns=[Column(head, rf"p{{{width}\textwidth}}") for head, width in WIDTHS.items()],
         groups=[Group([[rf"{{\raggedright {cell}\par}}" for cell in row] for row in cells])],
         data=frame(rows),
+        long=True,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,18 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
         axes.set_ylim(bottom=-4e-5)
     grid[0, 0].set_xticks(*_decade_ticks(decades, idle + 0.5))
     label_below(drawn, grid[0, 0], 3)
+    drawn.suptitle(_finding(pd.concat(tables), chosen_lines(spec), labels["arm"]))
     return drawn
+
+
+def _finding(errors: pd.DataFrame, arms: Collection[str], names: Spec) -> str:
+    """The worst and the best arm where the variance is above 0 and below the floor."""
+    tiny = errors[(errors["decade"] < np.log10(RELEASED_FLOOR)) & errors["arm"].isin(arms)]
+    if tiny.empty:
+        return "No variance is below the floor"
+    worst = tiny.groupby("arm")["p99"].max()
+    said = [f"{worst[arm]:.2g} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
+    return f"Variance below the floor: 99th percentile of error up to {said[0]} and {said[1]} (learning rates)"
 
 
 def _decade_ticks(decades: pd.Series, idle: float) -> tuple[list[float], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from qlocaladam.experiments.runs import METRICS
 from qlocaladam.results.kind import AsFigure, Config, Files, Kind, Spec, ref
 from qlocaladam.results.labels import AXES
 from qlocaladam.results.latex import listed
-from qlocaladam.results.style import COLUMN, PAGE, hue_lines, label_ends, sheet
+from qlocaladam.results.style import COLUMN, PAGE, TITLE, hue_lines, label_ends, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +62,8 @@ def _finding(spec: Spec, runs: pd.DataFrame) -> str:
     named = listed([label for arm, label in spec["labels"]["arm"].items() if arm in most.index])
     others = max(lost["max"].drop(most.index).max(), 0)
     share = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (most["min"].min(), most["max"].max())))
-    return f"Lost accuracy: {named} {share} %, other arms at most {others:.0f} %"
+    place = f"{AXES[spec['axis']]} {last:g}"
+    return textwrap.fill(f"{place} costs {named} {share} % of the accuracy, the others at most {others:.0f} %", TITLE)
 
 
 def check(config: Config, key: str, entry: Config) -> None:
