@@ -73,8 +73,8 @@ FIGURE_NAMES = list(LAYOUT.figures)
 
 
 wildcard_constraints:
-    table="|".join(config["tables"]),
-    figure="|".join(config["figures"]),
+    table="|".join(TABLES) or "(?!)",
+    figure="|".join(FIGURE_NAMES) or "(?!)",
 
 
 # Data, training runs and analyses that train are expensive. Their rules match, by wildcard constraints, only results that
