@@ -5,6 +5,10 @@ CORES ?= all
 BIN := .venv/bin
 KERNEL := $(wildcard src/qlocaladam/kernels/*.[ch])
 
+# A process a core. One that has nothing left takes half of what another still has, so that what a file of tests sets up
+# is set up once, or twice.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
 NAMED := envs/requirements.txt envs/development.txt envs/benchmark.txt
 
 .PHONY: help check test reproduce benchmark lint format pins clean
@@ -24,10 +28,10 @@ help:  ## this list
 	touch $@
 
 test: .venv/development  ## set up, then run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	$(PYTEST)
 
 check: lint  ## the linters, then the unit tests: what to run while changing something
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/unit
+	$(PYTEST) tests/unit
 
 reproduce: .venv/development  ## set up, then rebuild every table, figure and number at the default scale
 	$(BIN)/snakemake --cores $(CORES)

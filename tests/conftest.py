@@ -24,12 +24,13 @@ torch.set_num_threads(1)  # one test process a core: see the Makefile
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that mostly wait come first, so that the other test processes have something to do meanwhile."""
-    items.sort(
-        key=lambda item: (
-            item.path.name != "test_slurm.py" and item.name != "test_a_federation_outlives_the_death_of_a_node"
-        )
-    )
+    """Tests that mostly wait come first, so that the other test processes have something to do meanwhile; then those of
+    the workflow, which take longest, so that what is left for the end is short."""
+
+    def waits(item):
+        return item.path.name == "test_slurm.py" or item.name == "test_a_federation_outlives_the_death_of_a_node"
+
+    items.sort(key=lambda item: (not waits(item), "workflow" not in item.path.parts))
 
 
 @pytest.fixture(scope="session")
@@ -52,12 +53,19 @@ def gradients(resnet_shapes):
     return draw
 
 
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory):
-    """A file of scikit-learn's digits."""
-    path = tmp_path_factory.mktemp("data") / "digits.npz"
-    sources.prepare("digits", path)
-    return path
+def prepared(name):
+    """A file of a data set that needs no download."""
+
+    @pytest.fixture(scope="session", name=name)
+    def file(tmp_path_factory):
+        path = tmp_path_factory.mktemp("data") / f"{name}.npz"
+        sources.prepare(name, path)
+        return path
+
+    return file
+
+
+digits, text = prepared("digits"), prepared("text")
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ requires_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not insta
 FUSED, TRITON = pytest.param("fused", marks=requires_fused), pytest.param("triton", marks=requires_triton)
 KERNELS = [FUSED, TRITON]
 BACKENDS = ["reference", *KERNELS]
+CPU_BACKENDS = ["reference", FUSED]
 
 INTERPRETED_VALUES = 2**14
 """Values of a program: to interpret an operation takes as long for many values as for few."""

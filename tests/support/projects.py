@@ -25,17 +25,22 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["snakemake.cli", "qlocaladam.ledger.claims", "qlocaladam.results.layout"])
 
 
-def _snakemake(folder: Path, arguments: tuple[str, ...], environment: dict[str, str], said: str, plan: str) -> None:
+def begin(folder: Path, environment: dict[str, str], said: str) -> None:
+    """In such a copy: be where the caller is, and say everything to a file."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for stream in (1, 2):
+        os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
+
+
+def _snakemake(arguments: tuple[str, ...], plan: str, *caller: Any) -> None:
     """As `python -m snakemake`. In a dry run all that decides about a job goes to a file of its own."""
     from snakemake import cli
     from snakemake.jobs import Job
 
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
+    begin(*caller)
     sys.path[0], sys.argv = "", ["snakemake", *arguments]
-    for stream in (1, 2):
-        os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
     show = Job.log_info
 
     def shown(job: Any, **given: Any) -> None:
@@ -71,7 +76,7 @@ class Project:
 
     def _run(self, arguments: tuple[str, ...], ok: bool) -> tuple[str, list[dict[str, Any]]]:
         with tempfile.NamedTemporaryFile("r") as said, tempfile.NamedTemporaryFile("r") as plan:
-            given = (self.folder, arguments, dict(os.environ), said.name, plan.name)
+            given = (arguments, plan.name, self.folder, dict(os.environ), said.name)
             process = PROCESSES.Process(target=_snakemake, args=given)
             process.start()
             process.join()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
+import os
+import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from projects import ROOT
+from projects import PROCESSES, ROOT, begin
 from snakemake.iocontainers import InputFiles, Log, OutputFiles, Params, ResourceList, Snakemake, Wildcards
 
-RUN = "import pickle, runpy, sys; runpy.run_path(sys.argv[1], {'snakemake': pickle.load(open(sys.argv[2], 'rb'))})"
+
+def _script(path: str, job: Snakemake, *caller: Any) -> None:
+    begin(*caller)
+    runpy.run_path(path, {"snakemake": job})
 
 
 def run_script(name: str, folder: Path, output: dict[str, Path], ok: bool = True, **given: dict[str, Any]) -> str:
@@ -20,10 +23,12 @@ def run_script(name: str, folder: Path, output: dict[str, Path], ok: bool = True
     files = [kind(fromdict=content) for kind, content in ((InputFiles, given.get("input", {})), (OutputFiles, output))]
     params, log = Params(fromdict=given.get("params", {})), Log(toclone=[str(folder / "log")])
     job = Snakemake(*files, params, Wildcards(), 1, ResourceList(), log, {}, name, None, None)
-    (folder / "job").write_bytes(pickle.dumps(job))
-    command = [sys.executable, "-c", RUN, str(ROOT / f"workflow/scripts/{name}.py"), str(folder / "job")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = (folder / "log").read_text()
-    assert (done.returncode == 0) is ok, done.stderr + said
-    assert done.stdout + done.stderr == "", "all of it goes to the log"
+    with tempfile.NamedTemporaryFile("r") as streams:
+        caller = (Path.cwd(), dict(os.environ), streams.name)
+        process = PROCESSES.Process(target=_script, args=(str(ROOT / f"workflow/scripts/{name}.py"), job, *caller))
+        process.start()
+        process.join()
+        said = (folder / "log").read_text()
+        assert (process.exitcode == 0) is ok, streams.read() + said
+        assert streams.read() == "", "all of it goes to the log"
     return said

@@ -1,10 +1,14 @@
-"""The files of a finished run, and a run that is cut off."""
+"""What training runs of tests begin from, the files of a finished one, and one that is cut off."""
 
 from __future__ import annotations
 
 import csv
 
+import pytest
+
+from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import checkpoint
+from qlocaladam.federated.partition import partition
 
 SAME = ("history.csv", "summary.json", "settings.json")
 """Whose bytes repeat."""
@@ -31,3 +35,17 @@ def stop_after(rounds, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoint, "save", save)
+
+
+def small_part(file, alpha):
+    """Fixtures of a module: a small part of the file that this fixture makes, and its partition."""
+
+    @pytest.fixture(scope="module")
+    def small(request):
+        return subset(load(request.getfixturevalue(file)), 200, 50)
+
+    @pytest.fixture(scope="module")
+    def parts(small):
+        return partition(small.y_train, 10, alpha, 42)
+
+    return small, parts

@@ -4,15 +4,15 @@ import math
 
 import pytest
 import torch
+from backends import CPU_BACKENDS
+from covering import covering
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qlocaladam import ARMS, QLocalAdam, state_codecs
-from qlocaladam.kernels import fused
 from qlocaladam.optim import _rule
 from qlocaladam.states import stored
 
-BACKENDS = ["reference", pytest.param("fused", marks=pytest.mark.skipif(fused.library() is None, reason="not built"))]
 BETAS = (0.9, 0.999)
 LARGEST = (1 - BETAS[0]) / math.sqrt((1 - BETAS[1]) * (1 - BETAS[0] ** 2 / BETAS[1]))
 """The largest |m| / sqrt(v) that Adam can reach."""
@@ -65,10 +65,7 @@ def error_of_storing(bits, rounding):
     return level / 2 if rounding == "nearest" else level
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("variance", ["log", "fp32"])
-@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
-@pytest.mark.parametrize("bits", [8, 4])
+@covering(backend=CPU_BACKENDS, variance=["log", "fp32"], rounding=["nearest", "stochastic"], bits=[8, 4])
 @settings(max_examples=40)
 @given(history=histories)
 def test_what_the_normalised_code_puts_into_a_step(backend, variance, rounding, bits, history):
@@ -117,56 +114,54 @@ def test_the_bounds_in_numbers():
     assert bounds[4, "stochastic"] == pytest.approx((0.94, 9.4), abs=0.05)
 
 
-def death_beside_the_living(backend, bits, rounding, steps=2000, seed=0):
-    """How far a weight moves, in learning rates, after its gradients stopped at step 20, and its last ratio."""
-    param = torch.zeros(64, requires_grad=True)
+def death_beside_the_living(backend, bits, rounding, steps, blocks=1):
+    """In each block gradients of one weight stop at step 20. How far it has moved since after every step, in learning
+    rates, and its last ratio."""
+    param = torch.zeros(blocks, 64, requires_grad=True)
     options = {**ARMS["normalised"], "bits": bits, "rounding": rounding}
-    optimizer = QLocalAdam([param], lr=1.0, backend=backend, seed=seed, **options)
-    draw = torch.Generator().manual_seed(seed)
+    optimizer = QLocalAdam([param], lr=1.0, backend=backend, **options)
+    draw, places = torch.Generator().manual_seed(0), []
     for step in range(steps):
-        param.grad = 1e-3 * torch.randn(64, generator=draw)
+        param.grad = 1e-3 * torch.randn(blocks, 64, generator=draw)
         if step >= 20:
-            param.grad[5] = 0.0
+            param.grad[:, 5] = 0.0
         optimizer.step()
-        if step == 19:
-            start = param[5].item()
-    return abs(param[5].item() - start), decoded(optimizer, param)[0][5].item()
+        places.append(param[:, 5].detach().clone())
+    travels = [(place - places[19]).abs().max().item() for place in places]
+    return travels, decoded(optimizer, param)[0].view(blocks, 64)[:, 5]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_weight_that_dies_beside_living_ones_comes_to_rest(backend, bits):
     """FP32 Adam moves it by its last ratio times 9. Stochastic rounding ends at an exact zero; nearest never does."""
-    for seed in range(3):
-        travel, ratio = death_beside_the_living(backend, bits, "stochastic", 600, seed)
-        assert ratio == 0
-        assert travel < 9 * LARGEST
-    later, ratio = death_beside_the_living(backend, bits, "nearest", 600)
-    even_later, _ = death_beside_the_living(backend, bits, "nearest", 1200)
+    travels, ratios = death_beside_the_living(backend, bits, "stochastic", 600, blocks=3)
+    assert (ratios == 0).all()
+    assert travels[-1] < 9 * LARGEST
+    travels, (ratio,) = death_beside_the_living(backend, bits, "nearest", 800)
     assert ratio != 0
-    assert even_later > later + 600 * 0.9 * abs(ratio) * 0.5, "it walks on for ever"
+    assert travels[799] > travels[399] + 400 * 0.9 * ratio.abs() * 0.5, "it walks on for ever"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_stochastic_errors_cancel(backend):
-    """The mean ratio over many seeds is the exact one: what is lost in one step is not lost for good."""
-    ratios = []
-    for seed in range(400):
-        param = torch.zeros(SIZE, requires_grad=True)
-        optimizer = QLocalAdam([param], backend=backend, seed=seed, **{**ARMS["normalised-4bit"], "variance": "fp32"})
-        exact, variance = (torch.zeros(SIZE, dtype=torch.float64) for _ in range(2))
-        for step in range(8):
-            param.grad = torch.randn(SIZE, generator=torch.Generator().manual_seed(step))
-            optimizer.step()
-            momentum, variance = updated(exact, variance, param.grad.double())
-            exact = momentum / variance.sqrt()
-        ratios.append(decoded(optimizer, param)[0])
-    ratios = torch.stack(ratios)
+    """The mean ratio over many blocks is the exact one: what is lost in one step is not lost for good."""
+    blocks = 400
+    param = torch.zeros(blocks, 64, requires_grad=True)
+    optimizer = QLocalAdam([param], backend=backend, **{**ARMS["normalised-4bit"], "variance": "fp32"})
+    exact, variance = (torch.zeros(64, dtype=torch.float64) for _ in range(2))
+    for step in range(8):
+        grad = torch.randn(64, generator=torch.Generator().manual_seed(step))
+        param.grad = grad.repeat(blocks, 1)
+        optimizer.step()
+        momentum, variance = updated(exact, variance, grad.double())
+        exact = momentum / variance.sqrt()
+    ratios = decoded(optimizer, param)[0].view(blocks, 64)
     assert ratios.std(0).max() > 0.1
-    assert ((ratios.mean(0) - exact).abs() <= 5 * ratios.std(0) / math.sqrt(400) + 1e-3).all()
+    assert ((ratios.mean(0) - exact).abs() <= 5 * ratios.std(0) / math.sqrt(blocks) + 1e-3).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_the_linear_code_puts_any_multiple_of_the_learning_rate_into_a_step(backend):
     """One block: a weight of large gradients beside weights whose gradients are ever smaller."""
     errors = {}
@@ -190,7 +185,7 @@ def test_the_linear_code_puts_any_multiple_of_the_learning_rate_into_a_step(back
     assert all(errors["normalised", 0.0, small] < 0.026 for small in (1e-4, 1e-6, 1e-8))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 @pytest.mark.parametrize("arm", ["normalised", "normalised-4bit"])
 def test_a_weight_without_gradients_never_moves(backend, arm):
     """Its ratio may be read as anything: it is multiplied by a root that is exactly 0."""
@@ -204,7 +199,7 @@ def test_a_weight_without_gradients_never_moves(backend, arm):
     assert (param[~idle] != 0).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_first_step_is_exact(backend, bits):
     """All ratios have one magnitude then, so both signs are ends of the range."""
@@ -218,7 +213,7 @@ def test_the_first_step_is_exact(backend, bits):
     assert torch.allclose(ratio.float(), grad.sign() * math.sqrt(10), rtol=1e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_a_unit_that_dies_comes_to_rest(backend):
     """Gradients stop: what is left of the momentum fades with beta1 and the weight stays where it is."""
     param = torch.zeros(64, requires_grad=True)

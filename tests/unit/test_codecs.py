@@ -40,8 +40,8 @@ def tensors(values, most=200):
     return st.lists(values, min_size=1, max_size=most).map(torch.tensor)
 
 
-def there_and_back(codec, x):
-    return codec.decode(codec.encode(x), x.numel())
+def there_and_back(codec, x, **noise):
+    return codec.decode(codec.encode(x, **noise), x.numel())
 
 
 def per_value(codec, per_block, x):
@@ -280,7 +280,8 @@ def test_zeros_are_zeros(kind, numel):
 def test_stochastic_rounding_is_unbiased_and_seeded(kind):
     codec = kind(64, "stochastic")
     x = torch.rand(64, generator=torch.Generator().manual_seed(0)) + 0.01
-    draws = torch.stack([codec.decode(codec.encode(x, key=stream_key(7, i))) for i in range(4000)]).double()
+    many = x.repeat(100)  # 100 blocks with each of 40 keys
+    draws = torch.stack([there_and_back(codec, many, key=stream_key(7, i)) for i in range(40)]).double().view(-1, 64)
     values = x.double()
     if kind in (LogCodec, LOG_4):  # unbiased in the logarithm
         draws, values = draws.log(), values.log()

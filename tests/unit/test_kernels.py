@@ -4,10 +4,6 @@ That of Triton runs in its interpreter here, which takes a twentieth of a second
 """
 
 import math
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 
 import pytest
@@ -33,9 +29,11 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
 
 def steps_of(kernel, arm, rounding):
-    if kernel == "fused":
-        return 300 if arm == "q-localadam" else 60
-    return 200 if rounding == ARMS[arm].get("rounding", "nearest") else 30 if arm == "normalised" else 2
+    """Each step begins from the reference's state with gradients of its own, so that one more is one more sample: most
+    of them for what an arm does by itself, and for the one arm of which the roundings are told apart."""
+    if rounding == ARMS[arm].get("rounding", "nearest"):
+        return 60 if kernel == "fused" else 30
+    return 20 if kernel == "fused" or arm == "normalised" else 2
 
 
 @every_kernel
@@ -172,19 +170,32 @@ def test_kernels_agree_on_gradients_of_another_type(kernel, dtype, grad_dtype):
     assert all((gap == 0).all() for gap in gaps(reference, compiled, one, other))
 
 
+SCALES = [1e-45, 1e-44, 1e-38, 1e-30, 1e-22, 1e-19, 1e-10, 1.0, 1e10, 1e18, 1e19, 1e20, 1e21, 1e30]
+GROUPS = [({}, SCALES), ({"weight_decay": 0.1}, SCALES), ({"eps": 1e-25}, [1e-23]), ({"eps": 0.0}, [1e-20, 1e18])]
+
+
 @every_kernel
-@pytest.mark.parametrize(("scale", "eps"), [(1e-44, 1e-8), (1e-23, 1e-25), (1e-20, 0.0), (1e18, 0.0)])
 @pytest.mark.parametrize("arm", ARMS)
-def test_kernels_agree_on_gradients_of_any_size(kernel, arm, scale, eps):
-    """Down to where gradients, or their squares, are denormal, and up to where their squares are almost infinite."""
-    reference, compiled = pair(kernel, [(130,)], eps=eps, **ARMS[arm])
+def test_kernels_agree_on_gradients_of_any_size(kernel, arm):
+    """Down to where gradients, or their squares, are denormal, and up to where their squares are infinite: a tensor for
+    each size, in groups for some options."""
+    scales = [scale for _, of_group in GROUPS for scale in of_group]
+    values = torch.randn(130, generator=torch.Generator().manual_seed(0))
+    reference, compiled = (
+        QLocalAdam(
+            [{"params": [values.clone().requires_grad_() for _ in of_group], **own} for own, of_group in GROUPS],
+            backend=backend,
+            **ARMS[arm],
+        )
+        for backend in ("reference", kernel)
+    )
     for step in range(2):
-        grad = scale * torch.randn(130, generator=torch.Generator().manual_seed(step))
+        grad = torch.randn(130, generator=torch.Generator().manual_seed(step))
         for optimizer in (reference, compiled):
-            give(optimizer, [grad])
+            give(optimizer, [scale * grad for scale in scales])
             optimizer.step()
-        one, other = params(reference)[0], params(compiled)[0]
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
+        for one, other, scale in zip(params(reference), params(compiled), scales, strict=True):
+            assert torch.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True), scale
         copy_over(reference, compiled)
 
 
@@ -361,47 +372,3 @@ def test_steps_in_several_threads_do_not_disturb_each_other():
     for thread in threads:
         thread.join()
     assert all(torch.equal(alone[seed], together[seed]) for seed in range(4))
-
-
-@requires_fused
-@pytest.mark.parametrize("capability", ["default", "avx2"])
-def test_older_processors_get_the_same_numbers(capability):
-    code = """
-import sys, torch
-from qlocaladam import QLocalAdam
-torch.manual_seed(0)
-p = torch.randn(10_000, requires_grad=True)
-optimizer = QLocalAdam([p], backend="fused")
-for step in range(20):
-    p.grad = torch.randn(10_000, generator=torch.Generator().manual_seed(step))
-    optimizer.step()
-torch.save(p.detach(), sys.argv[1])
-"""
-    results = {}
-    for name in (capability, None):
-        environment = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"}
-        environment |= {"ATEN_CPU_CAPABILITY": name} if name else {}
-        with tempfile.NamedTemporaryFile(suffix=".pt") as file:
-            subprocess.run([sys.executable, "-c", code, file.name], env=environment, check=True)
-            results[name] = torch.load(file.name, weights_only=True)
-    # Without fused multiply-add a code may differ here and there, which moves a parameter by a fraction of a step.
-    difference = (results[capability] - results[None]).abs()
-    assert difference.max() < 1e-3
-    assert (difference < 1e-6).float().mean() > 0.99
-
-
-@requires_fused
-def test_the_kernel_holds_no_fp32_copy_of_a_state():
-    """A step of a tensor of 120 MB allocates next to nothing, seen from the process's peak memory."""
-    code = """
-import resource, torch
-from qlocaladam import QLocalAdam
-torch.set_num_threads(2)
-p = torch.zeros(30_000_000, requires_grad=True); p.grad = torch.ones_like(p)
-optimizer = QLocalAdam([p], backend="fused"); optimizer.step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for _ in range(2): optimizer.step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(result.stdout) < 10_000, "KB; one FP32 state would be 120,000"

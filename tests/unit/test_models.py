@@ -1,8 +1,5 @@
 """The paper's models, the transformer, and torchvision beside a torch that it was not built for."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,33 +40,6 @@ def test_width_64_is_torchvisions_own():
 def test_any_width_stem_and_size(width, stem, size):
     model = ResNet18(classes=7, width=width, stem=stem).eval()
     assert model(torch.randn(1, 3, *size)).shape == (1, 7)
-
-
-def test_narrow_models_train_on_processors_without_avx512():
-    """There oneDNN corrupts the heap in strided 1x1 convolutions of few channels: torch's own model dies of it."""
-    code = """
-import torch
-from qlocaladam.models import ResNet18, Shortcut
-torch.set_num_threads(1)
-for channels in range(2, 18):
-    shortcut = Shortcut(channels, 2 * channels, 1, 2, bias=False)
-    exact = torch.nn.Conv2d(channels, 2 * channels, 1, 2, bias=False).double()
-    exact.load_state_dict(shortcut.state_dict())
-    for _ in range(10):
-        images = torch.randn(32, channels, 9, 10).contiguous(memory_format=torch.channels_last)
-        inputs = [images.clone().requires_grad_(), images.double().requires_grad_()]
-        for layer, values in zip((shortcut, exact), inputs):
-            layer.zero_grad()
-            layer(values).square().sum().backward()
-        pairs = [(shortcut.weight.grad, exact.weight.grad), (inputs[0].grad, inputs[1].grad)]
-        assert all((own - other).norm() <= 1e-5 * other.norm() for own, other in pairs), channels
-for width in range(2, 9):
-    model = ResNet18(10, width)
-    for _ in range(6):
-        images = torch.randn(32, 3, 40, 40).contiguous(memory_format=torch.channels_last)
-        model(images).square().sum().backward()
-"""
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}, check=True)
 
 
 @pytest.mark.parametrize(
@@ -120,43 +90,6 @@ def test_a_nonsense_transformer_is_refused(options):
         Transformer(**{"symbols": 97, "length": 64, **options})
 
 
-def in_new_process(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-
-def test_torchvision_imports_through_the_one_door():
-    result = in_new_process(
-        "from qlocaladam.vision import torchvision; import torchvision.transforms.v2; print('fine')"
-    )
-    assert result.stdout == "fine\n", result.stderr
-
-
-def test_operators_that_exist_are_left_alone():
-    """As where torchvision's own library loads: its operators are there, so none is declared."""
-    code = """
-import torch
-own = torch.library.Library("torchvision", "DEF")
-for name in ("nms", "qnms"):
-    own.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-from qlocaladam import vision
-print(vision.declare_missing_operators(), vision._declared)
-"""
-    result = in_new_process(code)
-    assert result.stdout == "[] None\n", result.stderr
-
-
-def test_a_missing_torchvision_says_how_to_get_it():
-    code = """
-import sys
-sys.modules["torchvision"] = None
-try:
-    import qlocaladam.vision
-except ImportError as error:
-    print(error)
-"""
-    assert in_new_process(code).stdout == "torchvision is not installed: pip install 'qlocaladam[federated]'\n"
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_no_scale_has_a_weight_that_sees_nothing_but_padding(scale):
     """At 32x32 the last stage of the 7x7 stem is one pixel, and eight of nine taps of its kernels see only padding."""
@@ -179,25 +112,3 @@ def live_taps(model, size):
                 seen[name] = seen.get(name, False) | (param.grad != 0).any(0).any(0)
     taps = torch.cat([live.flatten() for live in seen.values()])
     return taps.float().mean().item()
-
-
-def test_training_does_not_load_the_compiler_and_leaves_it_usable():
-    """It takes as long to load as torch itself, in every job of a workflow."""
-    code = """
-import sys, torch
-from qlocaladam.models import ResNet18
-from qlocaladam.optim import QLocalAdam
-model = ResNet18(10, 4)
-optimizer = QLocalAdam(model.parameters())
-for _ in range(2):
-    optimizer.zero_grad()
-    model(torch.randn(2, 3, 40, 40)).sum().backward()
-    optimizer.step()
-assert not [name for name in sys.modules if name.startswith("torch._dynamo")]
-assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)) == 2
-import torch._dynamo.utils
-assert hasattr(torch._dynamo.utils, "counters")
-optimizer.zero_grad()
-optimizer.add_param_group({"params": [torch.zeros(3, requires_grad=True)]})
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,8 +1,6 @@
 """What a stranger meets first: the import, the version, the command line."""
 
 import re
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,19 +12,6 @@ from qlocaladam.cli import main
 
 def test_version_is_that_of_the_distribution():
     assert qlocaladam.__version__ == version("qlocaladam")
-
-
-def test_import_brings_no_plotting_and_no_models():
-    code = "import sys, qlocaladam; print([m for m in sys.modules if m.split('.')[0] in sys.argv[1:]])"
-    heavy = ["matplotlib", "seaborn", "torchvision", "sklearn", "snakemake", "pandas", "scipy"]
-    result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"
-
-
-def test_what_needs_no_torch_starts_without_it():
-    modules = "qlocaladam.cli, qlocaladam.data.sources, qlocaladam.federated.partition, qlocaladam.experiments.runs"
-    code = f"import sys, {modules}; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_every_public_name_is_found_and_no_other():

@@ -3,6 +3,10 @@
 The inputs are those that `torch.testing._internal.common_optimizers` has for Adam. They are restated here: to import
 that module needs a package that torch does not bring, and freezes the flags of `torch.backends` for the whole process.
 Left out is what needs an accelerator, and what is refused by name: amsgrad, capturable, differentiable, foreach, fused.
+
+Every check is made of every arm, and of every arm with each backend where it depends on their numbers. Cases that a
+check has beside them are thinned out to all pairs, or to one case for each of the arms (see `covering`): options,
+schedules, groups and names are the work of the optimizer's class, for which arms differ in the entries of their states.
 """
 
 import copy
@@ -14,17 +18,17 @@ from functools import cache, partial
 
 import pytest
 import torch
+from backends import CPU_BACKENDS
+from bits import content
+from covering import covering
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, lr_scheduler, swa_utils
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._pytree import keystr, tree_flatten_with_path
 
 import qlocaladam
 from qlocaladam import ARMS, QLocalAdam
-from qlocaladam.kernels import fused
 
 KINDS = [*ARMS, "Adam8bit", "Adam4bit"]
-FUSED = pytest.param("fused", marks=pytest.mark.skipif(fused.library() is None, reason="not built"))
 
 INPUTS = {
     "default": {},
@@ -33,6 +37,10 @@ INPUTS = {
     "maximize": {"weight_decay": 0.1, "maximize": True},
     "decoupled": {"weight_decay": 0.1, "decoupled_weight_decay": True},
     "tensor lr": {"lr": torch.tensor(0.001)},
+}
+NUMBERS = {name: options for name, options in INPUTS.items() if name != "tensor lr"} | {
+    "betas": {"betas": (0.8, 0.9), "eps": 1e-4},
+    "maximize decoupled": {"weight_decay": 0.1, "maximize": True, "decoupled_weight_decay": True},
 }
 
 FLAGS = ("foreach", "fused", "capturable", "differentiable", "amsgrad")
@@ -57,7 +65,7 @@ def kind(request):
     return request.param
 
 
-@pytest.fixture(params=["reference", FUSED])
+@pytest.fixture(params=CPU_BACKENDS)
 def backend(request):
     return request.param
 
@@ -69,7 +77,10 @@ def make(kind, backend):
     return partial(cls, backend=backend, **ARMS.get(kind, {}))
 
 
-every_input = pytest.mark.parametrize("options", INPUTS.values(), ids=INPUTS)
+every_arm = {"kind": KINDS, "backend": CPU_BACKENDS}
+every_input = covering(options=INPUTS, **every_arm)
+an_input_for_each_arm = covering(**every_arm, each={"options": INPUTS})
+an_arm_for_each_input = covering(options=INPUTS, backend=CPU_BACKENDS, each={"kind": KINDS})
 
 
 def parameters(dtype=torch.float32, layout=torch.Tensor.clone):
@@ -116,18 +127,6 @@ def advance_alike(*optimizers, steps=3):
             optimizer.step()
 
 
-def leaves(tree):
-    """The leaves of nested containers by their paths; of tensors what has to be equal bit for bit."""
-
-    def content(leaf):
-        return leaf.dtype, leaf.shape, leaf.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-
-    return {
-        keystr(path): content(leaf) if isinstance(leaf, torch.Tensor) else leaf
-        for path, leaf in tree_flatten_with_path(tree)[0]
-    }
-
-
 def unnamed(state_dict):
     """The state dict without the names of parameters, which two optimizers need not share."""
     groups = [{k: v for k, v in group.items() if k != "param_names"} for group in state_dict["param_groups"]]
@@ -162,25 +161,25 @@ def test_a_call_written_for_adam_works(make):
         advance(make(params, *positional, **options), params)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"lr": -1.0}, "lr"),
-        ({"lr": math.nan}, "lr"),
-        ({"lr": torch.tensor(-1.0)}, "lr"),
-        ({"lr": torch.tensor([0.001, 0.001])}, "lr"),
-        ({"eps": -1e-8}, "eps"),
-        ({"betas": (1.0, 0.0)}, "betas"),
-        ({"betas": (0.0, 1.0)}, "betas"),
-        ({"betas": (torch.tensor([0.9, 0.9]), torch.tensor(0.99))}, "betas"),
-        ({"weight_decay": -1}, "weight_decay"),
-        ({"lr": torch.tensor(0.001), "foreach": True}, "foreach"),
-        *(({flag: True}, flag) for flag in FLAGS),
-    ],
-    ids=str,
-)
-def test_wrong_options_are_refused_by_name(make, options, named):
+WRONG_OPTIONS = [
+    ({"lr": -1.0}, "lr"),
+    ({"lr": math.nan}, "lr"),
+    ({"lr": torch.tensor(-1.0)}, "lr"),
+    ({"lr": torch.tensor([0.001, 0.001])}, "lr"),
+    ({"eps": -1e-8}, "eps"),
+    ({"betas": (1.0, 0.0)}, "betas"),
+    ({"betas": (0.0, 1.0)}, "betas"),
+    ({"betas": (torch.tensor([0.9, 0.9]), torch.tensor(0.99))}, "betas"),
+    ({"weight_decay": -1}, "weight_decay"),
+    ({"lr": torch.tensor(0.001), "foreach": True}, "foreach"),
+    *(({flag: True}, flag) for flag in FLAGS),
+]
+
+
+@covering(wrong=WRONG_OPTIONS, backend=CPU_BACKENDS, each={"kind": KINDS})
+def test_wrong_options_are_refused_by_name(make, wrong):
     """The error inputs of Adam, and the flags that are accepted at their defaults only; in a group as well."""
+    options, named = wrong
     with pytest.raises(ValueError, match=rf"\b{named}\b"):
         make(parameters(), **options)
     optimizer = make(parameters())
@@ -189,24 +188,28 @@ def test_wrong_options_are_refused_by_name(make, options, named):
     assert len(optimizer.param_groups) == 1
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
-        (lambda p, q: p, TypeError, "should be an iterable of Tensors or dicts"),
-        (lambda p, q: [], ValueError, "empty parameter list"),
-        (lambda p, q: None, TypeError, "not iterable"),
-        (lambda p, q: ["weight"], TypeError, "can only optimize Tensors"),
-        (lambda p, q: [p * 2], ValueError, "can't optimize a non-leaf Tensor"),
-        (lambda p, q: [{"params": {p, q}}], TypeError, "ordered collections"),
-        (lambda p, q: [{"params": p}, {"params": p}], ValueError, "appear in more than one parameter group"),
-        (lambda p, q: [("weight", p), q], ValueError, "Some param names are missing"),
-        (lambda p, q: [{"params": [p], "lr": 1e-2}, {"params": [("weight", q)]}], ValueError, "param group with names"),
-    ],
-    ids=["tensor", "empty", "None", "text", "non-leaf", "set", "two groups", "some named", "one group named"],
-)
-def test_wrong_parameters_are_refused(make, wrong, error, message):
+WRONG_PARAMETERS = {
+    "tensor": (lambda p, q: p, TypeError, "should be an iterable of Tensors or dicts"),
+    "empty": (lambda p, q: [], ValueError, "empty parameter list"),
+    "None": (lambda p, q: None, TypeError, "not iterable"),
+    "text": (lambda p, q: ["weight"], TypeError, "can only optimize Tensors"),
+    "non-leaf": (lambda p, q: [p * 2], ValueError, "can't optimize a non-leaf Tensor"),
+    "set": (lambda p, q: [{"params": {p, q}}], TypeError, "ordered collections"),
+    "twice": (lambda p, q: [{"params": p}, {"params": p}], ValueError, "appear in more than one parameter group"),
+    "some named": (lambda p, q: [("weight", p), q], ValueError, "Some param names are missing"),
+    "one group named": (
+        lambda p, q: [{"params": [p], "lr": 1e-2}, {"params": [("weight", q)]}],
+        ValueError,
+        "param group with names",
+    ),
+}
+
+
+@covering(wrong=WRONG_PARAMETERS, backend=CPU_BACKENDS, each={"kind": KINDS})
+def test_wrong_parameters_are_refused(make, wrong):
+    given, error, message = wrong
     with pytest.raises(error, match=message):
-        make(wrong(*parameters()))
+        make(given(*parameters()))
 
 
 def test_duplicate_parameters_in_a_group_are_warned_of(make):
@@ -215,7 +218,7 @@ def test_duplicate_parameters_in_a_group_are_warned_of(make):
         make([param, param])
 
 
-@every_input
+@an_arm_for_each_input
 def test_it_can_be_printed(make, options):
     optimizer = make(parameters(), **options)
     assert repr(optimizer).startswith(type(optimizer).__name__)
@@ -226,8 +229,7 @@ def test_it_can_be_printed(make, options):
 # --- steps ---
 
 
-@every_input
-@pytest.mark.parametrize("layout", [torch.Tensor.clone, strided], ids=["contiguous", "strided"])
+@covering(options=INPUTS, layout={"contiguous": torch.Tensor.clone, "strided": strided}, **every_arm)
 def test_the_loss_goes_the_right_way(make, options, layout):
     params = parameters(layout=layout)
     before = evaluate(params)
@@ -254,35 +256,34 @@ def test_it_converges_on_a_quadratic(make, kind):
     assert last < 0.01 * start
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@covering(dtype=[torch.bfloat16, torch.float16, torch.float64], **every_arm)
 def test_the_loss_goes_the_right_way_in_every_type(make, backend, dtype):
     params = parameters(dtype)
     if dtype == torch.float64 and backend == "fused":
         with pytest.raises(ValueError, match="float64"):
             make(params)
         return
-    before = evaluate(params)
-    advance(make(params, lr=0.01), params, 10)
+    before, optimizer = evaluate(params), make(params, lr=0.01)
+    advance(optimizer, params, 10)
     assert evaluate(params) < before
     assert {p.dtype for p in params} == {dtype}
+    ranges = {v.dtype for state in optimizer.state.values() for name, v in state.items() if name.endswith("_ranges")}
+    assert ranges <= {torch.float32}
 
 
-@pytest.mark.parametrize("name", sorted(INPUTS.keys() - {"tensor lr"}))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_uncompressed_is_adam_bit_for_bit(name, dtype):
+@covering(options=NUMBERS, dtype=[torch.float32, torch.float64])
+def test_uncompressed_is_adam_bit_for_bit(options, dtype):
     """A tensor as the learning rate aside, with which torch computes the step size in float32."""
-    options = INPUTS[name]
     ours, theirs = parameters(dtype), parameters(dtype)
     optimizer = QLocalAdam(ours, backend="reference", **ARMS["fp32"], **options)
     peer = Adam(theirs, foreach=False, fused=False, **options)
     advance(optimizer, ours, 10)
     advance(peer, theirs, 10)
-    assert leaves(ours) == leaves(theirs)
+    assert content(ours) == content(theirs)
     assert {optimizer.state[p][moment].dtype for p in ours for moment in ("momentum", "variance")} == {dtype}
 
 
-@pytest.mark.parametrize("layout", [strided, transposed], ids=lambda layout: layout.__name__)
-@pytest.mark.parametrize("of", ["parameters", "gradients"])
+@covering(layout=[strided, transposed], of=["parameters", "gradients"], **every_arm)
 def test_memory_layout_changes_nothing(make, layout, of):
     plain, other = parameters(), parameters(layout=layout if of == "parameters" else torch.Tensor.clone)
     optimizers = [make(plain), make(other)]
@@ -292,10 +293,10 @@ def test_memory_layout_changes_nothing(make, layout, of):
             two.grad = layout(one.grad) if of == "gradients" else one.grad.clone()
         for optimizer in optimizers:
             optimizer.step()
-    assert leaves(plain) == leaves(other)
+    assert content(plain) == content(other)
 
 
-@pytest.mark.parametrize("dims", [0, 1, 2])
+@covering(dims=range(3), backend=CPU_BACKENDS, each={"kind": KINDS})
 def test_a_learning_rate_may_be_a_tensor(make, dims):
     """Of one element: equal to the number bit for bit, kept as it is, and read anew at each step."""
     options = {"weight_decay": 0.1, "decoupled_weight_decay": True}
@@ -304,28 +305,28 @@ def test_a_learning_rate_may_be_a_tensor(make, dims):
     optimizer = make(other, lr=lr, **options)
     advance(make(plain, lr=2.0**-10, **options), plain)
     advance(optimizer, other)
-    assert leaves(plain) == leaves(other)
+    assert content(plain) == content(other)
     assert optimizer.param_groups[0]["lr"] is lr
     lr.zero_()
     advance(optimizer, other)
-    assert leaves(plain) == leaves(other)
-    assert leaves(saved_and_loaded(optimizer.state_dict(), weights_only=True)) == leaves(optimizer.state_dict())
+    assert content(plain) == content(other)
+    assert content(saved_and_loaded(optimizer.state_dict(), weights_only=True)) == content(optimizer.state_dict())
 
 
 def test_betas_may_be_tensors(make):
     plain, other = parameters(), parameters()
     advance(make(plain, betas=(0.5, 0.75)), plain)
     advance(make(other, betas=(torch.tensor(0.5), torch.tensor([0.75]))), other)
-    assert leaves(plain) == leaves(other)
+    assert content(plain) == content(other)
 
 
-@every_input
+@an_arm_for_each_input
 def test_a_step_without_gradients_does_nothing(make, options):
     params = [*parameters(), Parameter(torch.zeros(0, 3))]
-    before = leaves(params)
+    before = content(params)
     optimizer = make(params, **options)
     assert optimizer.step(lambda: 1.5) == 1.5
-    assert leaves(params) == before
+    assert content(params) == before
     assert not any(optimizer.state.values())
 
 
@@ -338,7 +339,7 @@ def test_zero_gradients_only_decay(make, options):
         p.grad = torch.zeros_like(p)
     optimizer.step()
     if "weight_decay" not in options:
-        assert leaves(params) == leaves(before)
+        assert content(params) == content(before)
     elif "decoupled_weight_decay" in options:
         torch.testing.assert_close(params, [p * (1 - 1e-3 * 0.1) for p in before])
     else:  # the first step is of one learning rate, towards 0 whichever way the gradients are followed
@@ -417,10 +418,10 @@ def test_groups_are_as_several_optimizers(make, options):
         together.step()
         for optimizer in alone:
             optimizer.step()
-    assert leaves(first) == leaves(second)
+    assert content(first) == content(second)
 
 
-@every_input
+@an_arm_for_each_input
 def test_a_group_takes_what_it_does_not_say_from_the_defaults(make, options):
     """As torch checks it: a group left to a learning rate of almost 0 stays where it is."""
     params, idle = parameters(), Parameter(torch.rand(2))
@@ -485,8 +486,9 @@ def scheduled(constructor, schedule, lr):
 scheduled_adam = cache(partial(scheduled, Adam))
 
 
-@pytest.mark.parametrize("lr", [float, torch.tensor], ids=["number", "tensor"])
-@pytest.mark.parametrize("schedule", SCHEDULERS)
+@covering(
+    schedule=list(SCHEDULERS), lr={"number": float, "tensor": torch.tensor}, backend=CPU_BACKENDS, each={"kind": KINDS}
+)
 def test_schedulers_drive_it_as_they_drive_adam(make, schedule, lr):
     """The learning rates and betas of two groups follow the same course, and the loss goes down."""
     course, losses = scheduled(make, schedule, lr)
@@ -497,7 +499,7 @@ def test_schedulers_drive_it_as_they_drive_adam(make, schedule, lr):
 # --- states ---
 
 
-@pytest.mark.parametrize("names", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+@covering(names=[(True, True), (True, False), (False, True), (False, False)], **every_arm)
 def test_a_loaded_state_goes_on_as_the_original(make, names):
     """Bit for bit, with parameters named or not on either side; the state that was loaded stays as it was."""
 
@@ -510,14 +512,14 @@ def test_a_loaded_state_goes_on_as_the_original(make, names):
     others = clones(params)
     restored = make(given(others, names[1]))
     saved = copy.deepcopy(optimizer.state_dict())
-    before = leaves(saved)
+    before = content(saved)
     restored.load_state_dict(saved)
     for _ in range(3):
         advance(optimizer, params, 1)
         advance(restored, others, 1)
-        assert leaves(params) == leaves(others)
-    assert leaves(saved) == before
-    assert leaves(unnamed(optimizer.state_dict())) == leaves(unnamed(restored.state_dict()))
+        assert content(params) == content(others)
+    assert content(saved) == before
+    assert content(unnamed(optimizer.state_dict())) == content(unnamed(restored.state_dict()))
     if any(names):
         assert restored.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
     restored.param_groups.extend(restored.param_groups)  # repeated parameters are written the same way
@@ -545,25 +547,24 @@ def test_states_of_several_groups_go_to_their_parameters(make):
     restored.load_state_dict(optimizer.state_dict())
     assert [set(restored.state.get(p, ())) for p in others] == [set(optimizer.state.get(p, ())) for p in params]
     advance_alike(optimizer, restored)
-    assert leaves(params) == leaves(others)
-    assert leaves(optimizer.state_dict()) == leaves(restored.state_dict())
+    assert content(params) == content(others)
+    assert content(optimizer.state_dict()) == content(restored.state_dict())
 
 
-@every_input
+@an_input_for_each_arm
 def test_saving_and_loading_changes_nothing(make, options):
     params = parameters()
     optimizer = make(params, **options)
     advance(optimizer, params)
     state = optimizer.state_dict()
     for weights_only in (True, False):
-        assert leaves(saved_and_loaded(state, weights_only=weights_only)) == leaves(state)
+        assert content(saved_and_loaded(state, weights_only=weights_only)) == content(state)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [int, float, torch.tensor, lambda step: torch.tensor(float(step))],
-    ids=["int", "float", "int tensor", "float tensor"],
-)
+STEPS = {"int": int, "float": float, "int tensor": torch.tensor, "float tensor": lambda step: torch.tensor(float(step))}
+
+
+@covering(**every_arm, each={"written": STEPS})
 def test_the_step_of_a_state_may_be_a_number_or_a_tensor(make, written):
     """As in states of older and newer versions of torch."""
     params = parameters()
@@ -576,11 +577,11 @@ def test_the_step_of_a_state_may_be_a_number_or_a_tensor(make, written):
         state["step"] = written(int(state["step"]))
     restored.load_state_dict(saved)
     advance_alike(optimizer, restored)
-    assert leaves(params) == leaves(others)
+    assert content(params) == content(others)
     assert {int(restored.state[p]["step"]) for p in others} == {6}
 
 
-@every_input
+@an_input_for_each_arm
 def test_a_state_from_before_torchs_later_options_loads(make, options):
     params = parameters()
     optimizer = make(params, **options)
@@ -591,12 +592,12 @@ def test_a_state_from_before_torchs_later_options_loads(make, options):
     restored = make(params)
     restored.load_state_dict(saved)
     assert restored.param_groups[0]["maximize"] is restored.param_groups[0]["decoupled_weight_decay"] is False
-    before = leaves(params)
+    before = content(params)
     advance(restored, params, 1)
-    assert leaves(params) != before
+    assert content(params) != before
 
 
-@pytest.mark.parametrize("kind", ARMS, indirect=True)
+@covering(kind=list(ARMS), backend=CPU_BACKENDS)
 def test_a_state_from_before_our_later_options_is_what_was_done_then(make):
     """It goes on bit for bit in an optimizer that is told to do the same, and is refused by name by one that is not."""
     params = parameters()
@@ -611,36 +612,37 @@ def test_a_state_from_before_our_later_options_is_what_was_done_then(make):
     restored = make(others, **FORMER)
     restored.load_state_dict(saved)
     advance_alike(optimizer, restored)
-    assert leaves(params) == leaves(others)
-    assert leaves(optimizer.state_dict()) == leaves(restored.state_dict())
+    assert content(params) == content(others)
+    assert content(optimizer.state_dict()) == content(restored.state_dict())
 
 
 def test_an_older_pickle_gets_the_options_it_lacks(make):
     params = parameters()
     optimizer = make(params)
     advance(optimizer, params)
-    content = copy.deepcopy(optimizer.__getstate__())
+    pickled = copy.deepcopy(optimizer.__getstate__())
     for flag in LATER_FLAGS:
-        content["param_groups"][0].pop(flag, None)
+        pickled["param_groups"][0].pop(flag, None)
     restored = make(clones(params))
-    restored.__setstate__(content)
+    restored.__setstate__(pickled)
     advance_alike(optimizer, restored)
-    assert leaves(params) == leaves(params_of(restored))
+    assert content(params) == content(params_of(restored))
 
 
-@pytest.mark.parametrize(
-    "wrong", [lambda p: [p[:1]], lambda p: [p[:1], p[1:]], lambda p: [p[::-1]]], ids=["fewer", "groups", "shapes"]
-)
+OTHER_PARAMETERS = {"fewer": lambda p: [p[:1]], "groups": lambda p: [p[:1], p[1:]], "shapes": lambda p: [p[::-1]]}
+
+
+@covering(wrong=OTHER_PARAMETERS, **every_arm)
 def test_a_state_of_other_parameters_is_refused(make, wrong):
     """Fewer, in other groups, of other shapes; a refused state changes nothing."""
     params, others = parameters(), parameters()
     optimizer = make(params)
     advance(optimizer, params)
     other = make([{"params": group} for group in wrong(others)], lr=0.5)
-    before = leaves(other.state_dict())
+    before = content(other.state_dict())
     with pytest.raises(ValueError, match=r"param|state"):
         other.load_state_dict(optimizer.state_dict())
-    assert leaves(other.state_dict()) == before
+    assert content(other.state_dict()) == before
 
 
 def test_a_state_survives_a_cast_of_the_parameters(make):
@@ -650,35 +652,37 @@ def test_a_state_survives_a_cast_of_the_parameters(make):
     cast = [Parameter(p.detach().to(torch.bfloat16)) for p in params]
     restored = make(cast)
     restored.load_state_dict(optimizer.state_dict())
-    assert leaves(restored.state_dict()["state"]) == leaves(optimizer.state_dict()["state"])
+    assert content(restored.state_dict()["state"]) == content(optimizer.state_dict()["state"])
     advance(restored, cast)
 
 
-@pytest.mark.parametrize(
-    "duplicate",
-    [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o)), partial(saved_and_loaded, weights_only=False)],
-    ids=["deep copy", "pickle", "save"],
-)
-@pytest.mark.parametrize("options", [{}, {"lr": torch.tensor(0.01), "weight_decay": 0.1}], ids=["default", "tensor lr"])
+DUPLICATES = {
+    "deep copy": copy.deepcopy,
+    "pickle": lambda optimizer: pickle.loads(pickle.dumps(optimizer)),
+    "save": partial(saved_and_loaded, weights_only=False),
+}
+TENSOR_LR = {"lr": torch.tensor(0.01), "weight_decay": 0.1}
+
+
+@covering(duplicate=DUPLICATES, options={"default": {}, "tensor lr": TENSOR_LR}, **every_arm)
 def test_a_duplicate_goes_on_by_itself(make, options, duplicate):
     """With all public attributes, and nothing shared."""
     params = parameters()
     optimizer = make(params, **options)
     advance(optimizer, params)
-    before = leaves((params, optimizer.state_dict()))
+    before = content((params, optimizer.state_dict()))
     twin = duplicate(optimizer)
     assert type(twin) is type(optimizer)
     assert {k for k in vars(twin) if k[0] != "_"} == {k for k in vars(optimizer) if k[0] != "_"}
-    assert leaves(twin.state_dict()) == leaves(optimizer.state_dict())
+    assert content(twin.state_dict()) == content(optimizer.state_dict())
     advance_alike(twin)
-    assert leaves((params, optimizer.state_dict())) == before
+    assert content((params, optimizer.state_dict())) == before
     advance_alike(optimizer)
-    assert leaves(params) == leaves(params_of(twin))
-    assert leaves(twin.state_dict()) == leaves(optimizer.state_dict())
+    assert content(params) == content(params_of(twin))
+    assert content(twin.state_dict()) == content(optimizer.state_dict())
 
 
-@pytest.mark.parametrize("peer", [Adam, AdamW])
-@pytest.mark.parametrize("to_adam", [False, True], ids=["from Adam", "to Adam"])
+@covering(peer=[Adam, AdamW], to_adam={"from Adam": False, "to Adam": True}, **every_arm)
 def test_a_run_can_change_sides(make, kind, backend, peer, to_adam):
     """From torch.optim.Adam(W), or to it: the rest of the run is what it would have been, but for rounding."""
     shared = {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.1}
@@ -700,7 +704,7 @@ def test_a_run_can_change_sides(make, kind, backend, peer, to_adam):
     for one, other, origin in zip(params, others, start, strict=True):
         assert (one - other).norm() < 0.05 * (one - origin).norm()
     if kind == "fp32" and backend == "reference":
-        assert leaves(params) == leaves(others)
+        assert content(params) == content(others)
 
 
 # --- hooks ---

@@ -304,9 +304,10 @@ def test_a_clock_set_back_for_data_and_partitions(faulty, days):
     assert "training_run" not in faulty.planned("train", "tables", "figures", *TEST)
 
 
-def test_a_summary_deleted_by_hand(made, faulty):
-    (faulty.folder / SUMMARY).unlink()
-    assert faulty.planned("train", *TEST) == {"training_run": 1, "train": 1}
+@pytest.mark.parametrize(("file", "target", "rule"), [(SUMMARY, "train", "training_run"), (TABLE, "tables", "table")])
+def test_a_result_deleted_by_hand(made, faulty, file, target, rule):
+    (faulty.folder / file).unlink()
+    assert faulty.planned(target, *TEST) == {rule: 1, target: 1}
     faulty.snakemake("train", "tables", *TEST)
     assert contents(faulty) == contents(made)
 
@@ -320,13 +321,6 @@ def test_a_history_deleted_by_hand_is_missed_by_the_figure_that_shows_it(faulty)
 def test_settings_deleted_by_hand_are_missed(faulty):
     (faulty.folder / FOLDER / "settings.json").unlink()
     assert faulty.planned("train", *TEST) == {"training_run": 1, "train": 1}
-
-
-def test_a_table_deleted_by_hand(made, faulty):
-    (faulty.folder / TABLE).unlink()
-    assert faulty.planned("tables", *TEST) == {"table": 1, "tables": 1}
-    faulty.snakemake("train", "tables", *TEST)
-    assert contents(faulty) == contents(made)
 
 
 def test_a_run_that_diverges(faulty):

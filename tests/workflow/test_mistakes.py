@@ -64,43 +64,19 @@ MISTAKES = [
     (("clients",), 10.0, "clients is 10.0; accepted: a whole number of at least 1"),
     (("clients",), True, "clients is True; accepted: a whole number of at least 1"),
     (("clients",), 4, "clients is 4; accepted: at least clients_per_round, which is 5 for cifar10"),
-    (
-        (*DIGITS, "training"),
-        {"clients_per_round": 11},
-        "clients is 10; accepted: at least clients_per_round",
-    ),
+    ((*DIGITS, "training"), {"clients_per_round": 11}, "clients is 10; accepted: at least clients_per_round"),
     (("scales", "test", "training", "rounds"), 2.0, "scales.test.training.rounds is 2.0; accepted: a whole number"),
-    (
-        ("scales", "test", "training", "image_size"),
-        1,
-        "scales.test.training.image_size is 1; accepted: a whole",
-    ),
+    (("scales", "test", "training", "image_size"), 1, "scales.test.training.image_size is 1; accepted: a whole"),
     (("scales", "test", "training", "device"), "gpu", "scales.test.training.device is 'gpu'; accepted: cpu, cuda, or"),
     (("scales", "test", "training", "device"), "cpu; touch x #", "scales.test.training.device is 'cpu; touch x #'"),
-    (
-        (*DIGITS, "train_images"),
-        1438,
-        "scales.test.datasets.cifar10.train_images is 1438; accepted: 1 to 1,437",
-    ),
+    ((*DIGITS, "train_images"), 1438, "scales.test.datasets.cifar10.train_images is 1438; accepted: 1 to 1,437"),
     ((*DIGITS, "test_images"), 361, "scales.test.datasets.cifar10.test_images is 361; accepted: 1 to 360"),
-    (
-        (*DIGITS, "data"),
-        "imagenet",
-        "scales.test.datasets.cifar10.data is 'imagenet'; accepted: digits, digit-pairs",
-    ),
-    (
-        ("sources",),
-        {"digits": "pyproject.toml"},
-        "sources.digits is 'pyproject.toml'; accepted: none: digits is",
-    ),
+    ((*DIGITS, "data"), "imagenet", "scales.test.datasets.cifar10.data is 'imagenet'; accepted: digits, digit-pairs"),
+    (("sources",), {"digits": "pyproject.toml"}, "sources.digits is 'pyproject.toml'; accepted: none: digits is"),
     (("sources",), {"mine": "nowhere.npz"}, "sources.mine is 'nowhere.npz'; accepted: a file or folder that is there"),
     (("arms", "naive-int8", "block_size"), 33, None),
     (("arms", "fp32", "options"), {"bits": 4}, "arms.fp32.options.bits is 4; accepted: none: both of its states"),
-    (
-        ("arms", "q-localadam", "label"),
-        "FP32",
-        "arms.q-localadam.label is 'FP32'; accepted: a label of its own",
-    ),
+    (("arms", "q-localadam", "label"), "FP32", "arms.q-localadam.label is 'FP32'; accepted: a label of its own"),
     (("arms", "fp32", "label"), "FP{32}", "arms.fp32.label is 'FP{32}'; accepted: some text without braces, dollars"),
     (("arms", "fp32", "label"), "a $x$ b", "arms.fp32.label is 'a $x$ b'; accepted: some text without braces, dollars"),
     ((*DIGITS, "label"), "$$", "scales.test.datasets.cifar10.label is '$$'; accepted: some text without braces"),
@@ -110,21 +86,9 @@ MISTAKES = [
         {"dataset": {"a": "b"}},
         "tables.main.where.dataset is {'a': 'b'}; accepted: a value",
     ),
-    (
-        ("tables", "claims"),
-        table(),
-        "tables has a table that is 'claims'; accepted: any name but claims",
-    ),
-    (
-        ("tables", "mixed"),
-        table(experiments=["heterogeneity"]),
-        "tables.mixed: a row for cifar10, fp32 mixes alpha",
-    ),
-    (
-        ("tables", "mixed"),
-        table(experiments=["block-size"]),
-        "tables.mixed: a row for cifar10, q-localadam mixes",
-    ),
+    (("tables", "claims"), table(), "tables has a table that is 'claims'; accepted: any name but claims"),
+    (("tables", "mixed"), table(experiments=["heterogeneity"]), "tables.mixed: a row for cifar10, fp32 mixes alpha"),
+    (("tables", "mixed"), table(experiments=["block-size"]), "tables.mixed: a row for cifar10, q-localadam mixes"),
     (("tables", "seeds"), SEEDS, "tables.seeds has seed 42 alone for cifar10, 0.1, fp32; accepted: at least two seeds"),
     (
         ("tables", "held"),
@@ -137,11 +101,7 @@ MISTAKES = [
         {"kind": "heatmap", "where": {"dataset": "text"}},
         "figures.held.where.dataset is 'text'; accepted",
     ),
-    (
-        ("figures", "states"),
-        {"kind": "distributions", "where": TEXT},
-        "figures.states.where.dataset is 'text'",
-    ),
+    (("figures", "states"), {"kind": "distributions", "where": TEXT}, "figures.states.where.dataset is 'text'"),
     (
         ("figures", "states"),
         {"kind": "distributions", "where": {"dataset": ["cifar10", "cifar100"]}},
@@ -154,12 +114,28 @@ MISTAKES = [
         "where",
     ),
     (("tables", "main", "kind"), "pie", "tables.main.kind is 'pie'; accepted: client_memory, "),
-    (
-        ("figures", "lines"),
-        {"kind": "convergence", "panels": [PANEL]},
-        "figures.lines.panels[0]: a line for iid mixes",
-    ),
+    (("figures", "lines"), {"kind": "convergence", "panels": [PANEL]}, "figures.lines.panels[0]: a line for iid mixes"),
     (("arms", "x" * 20), {"label": "X", "arm": "fp32"}, f"arms is {'x' * 20!r}; accepted: a name of letters"),
+    (("colour",), "red", "the file has an unknown key 'colour'; accepted: scale, controls,"),
+    (("scales", "quick", "training", "roundz"), 3, "scales.quick.training has an unknown key 'roundz'"),
+    (("scales", "quick", "training", "rounds"), "3", "scales.quick.training.rounds is '3'; accepted: a whole"),
+    (("experiments", 0, "alpha"), -1, "experiments[0].alpha is -1; accepted: a number above 0, iid, or"),
+    (("experiments", 0, "arm"), "sgd", "experiments, main: arm is 'sgd'; accepted: fp32, q-localadam"),
+    (("experiments", 0, "block_size"), 0, "experiments[0].block_size is 0; accepted: a whole number of"),
+    (("experiments", 1, "name"), "main", "experiments: 2 of them have the name 'main'; each needs its own"),
+    (("experiments", 0, "lr"), "5e-4", "experiments[0].lr is '5e-4'; accepted: a number above 0 (write"),
+    (("arms", "fp32", "arm"), "sgd", "arms.fp32.arm is 'sgd'; accepted: fp32, q-localadam, naive-int8"),
+    (("scale",), "huge", "scale is 'huge'; accepted: test, quick, small, paper"),
+    (("experiments", 0, "dataset"), "mnist", "experiments, main: dataset is 'mnist'; accepted: cifar10, cifar100"),
+    (("tables", "main", "experiments"), ["mine"], "tables, main: experiments is 'mine'; accepted: main,"),
+    (("tables", "main", "where"), {"seed": 1}, "tables, main: where {'seed': 1} selects none of the runs"),
+    (("figures", "block_size", "panels", 1, "hue"), "x", "figures.block_size.panels[1].hue is 'x'; accepted"),
+    (("tables", "beyond", "margin"), 0, "tables.beyond.margin is 0; accepted: a share of the baseline between 0 and 1"),
+    (
+        ("figures", "beyond", "table"),
+        "main",
+        "figures, beyond: table is 'main'; accepted: beyond, beyond_elsewhere, peers",
+    ),
     (("experiments", 0, "name"), "ab" * 20, f"experiments[0].name is {'ab' * 20!r}; accepted: a name of letters"),
 ]
 
@@ -175,6 +151,18 @@ def test_a_mistake_is_one_line(place, value, said):
         place, value = ("arms", "naive-int8"), {"label": "N", "arm": "normalised-4bit", "block_size": 33}
         said = "arms.naive-int8 is normalised-4bit with {'block_size': 33}; "
     assert refused(mistake(*place, value=value)).startswith(f"config.yaml: {said}")
+
+
+@pytest.mark.parametrize("place", [("tables", "beyond", "margin"), ("tables", "main", "rows"), ("defaults",)], ids=str)
+def test_what_is_missing_is_named(place):
+    *above, key = place
+
+    def remove(config):
+        for name in above:
+            config = config[name]
+        del config[key]
+
+    assert refused(remove).startswith(f"config.yaml: {'.'.join(above) or 'the file'} lacks the key {key!r}")
 
 
 def test_a_peer_takes_only_its_own_options():
@@ -271,6 +259,7 @@ def test_snakemake_says_it_in_one_line_without_a_word_about_python(tmp_path):
     ):
         lines = project.snakemake("-n", *arguments, ok=False).splitlines()
         assert lines[-1] == said
+        assert not any("to do" in line for line in lines)
         assert not any(re.search(r"line \d|Traceback|\.py|\.smk", line) for line in lines)
     (project.folder / "config.yaml").write_text("")
     said = project.snakemake("-n", ok=False)

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from projects import TEST
 
+from qlocaladam.results.number import Number
+from qlocaladam.results.numbers import as_latex
+
 PAPER = Path(__file__).parents[2] / "paper"
 
 PULLS = r"result|printed|verdict|ledger|label|ref|input|includegraphics|tablefile|gap|registeredgap|onboth|ifcsstring"
@@ -65,3 +68,52 @@ def test_without_tex_everything_else_is_made_and_the_paper_says_what_it_needs(co
     assert copy.planned(*TEST) == {}
     said = copy.snakemake("paper", *TEST, ok=False)
     assert "The paper needs TeX: apt-get install --no-install-recommends latexmk" in said
+
+
+WRITTEN = {
+    "-4.96": "\N{MINUS SIGN}4.96",
+    "+5.74": "+5.74",
+    "6.79e-13": "6.79 \N{MULTIPLICATION SIGN} 10\N{MINUS SIGN}13",
+    "1.49e+10": "1.49 \N{MULTIPLICATION SIGN} 1010",
+    "-1e-05": "\N{MINUS SIGN}1 \N{MULTIPLICATION SIGN} 10\N{MINUS SIGN}5",
+    "<0.0001": "<0.0001",
+    "11,227,812": "11,227,812",
+    "--": "\N{EN DASH}",
+    "42, 123, 456": "42, 123, 456",
+    "node-2": "node-2",
+    "100 % & #1": "100 % & #1",
+}
+"""What a number's text looks like on paper. `node-2` is no power of ten."""
+
+
+def compiled(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
+    numbers = [Number(f"a_b/0.1/lr={i}", None, text, "") for i, text in enumerate(WRITTEN)]
+    (folder / "numbers.tex").write_text(as_latex(numbers))
+    (folder / "text.tex").write_text(
+        r"\documentclass{article}\pagestyle{empty}\setlength{\parindent}{0pt}\input{numbers}"
+        rf"\begin{{document}}{body}\end{{document}}"
+    )
+    command = ["latexmk", "-pdf", "-interaction=nonstopmode", "text.tex"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+
+
+@pytest.mark.skipif(not (shutil.which("latexmk") and shutil.which("pdftotext")), reason="needs latexmk and pdftotext")
+def test_latex_writes_numbers_in_sentences_and_in_formulas(tmp_path):
+    names = [rf"\result{{a_b/0.1/lr={i}}}" for i in range(len(WRITTEN))]
+    numeric = range(list(WRITTEN).index("--"))
+    done = compiled(tmp_path, "\n\n".join([*names, *(f"${names[i]}$" for i in numeric)]))
+    assert done.returncode == 0, done.stdout[-3000:]
+    command = ["pdftotext", "-layout", "-enc", "UTF-8", "text.pdf", "-"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    lines = [line.strip() for line in shown.replace("\f", "").splitlines() if line.strip()]
+    written = list(WRITTEN.values())
+    assert lines[: len(names)] == written
+    spaced = [line.replace("< ", "<") for line in lines[len(names) :]]  # as formulas have it
+    assert spaced == [written[i] for i in numeric]
+
+
+@pytest.mark.skipif(shutil.which("latexmk") is None, reason="latexmk is not installed")
+def test_a_name_that_does_not_exist_stops_the_compilation(tmp_path):
+    done = compiled(tmp_path, r"\result{a_b/0.1/lr=none}")
+    assert done.returncode != 0
+    assert "! There is no number named a_b/0.1/lr=none." in done.stdout

@@ -7,7 +7,8 @@ are others, and all that follows from them.
 from __future__ import annotations
 
 import shutil
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -17,7 +18,7 @@ from qlocaladam.experiments.grid import GROUPS
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
 SCALE = ("scales", "test")
-DIGITS = (*SCALE, "datasets", "cifar10")
+DIGITS, PAIRS = ((*SCALE, "datasets", name) for name in ("cifar10", "cifar100"))
 
 
 class Job(NamedTuple):
@@ -48,6 +49,16 @@ def change_of(*place: object, value: object) -> tuple[str, object]:
     return ".".join(map(str, place)), mistake(*place, value=value)
 
 
+def several(*changes: tuple[str, Callable[[dict[str, Any]], None]]) -> tuple[str, Callable[[dict[str, Any]], None]]:
+    """One plan shows several changes if what is made of one is made of no other: runs of two data sets, say."""
+
+    def change(config: dict[str, Any]) -> None:
+        for _, one in changes:
+            one(config)
+
+    return " and ".join(name for name, _ in changes), change
+
+
 CHANGES = [
     change_of("controls", value=True),
     change_of("clients", value=7),
@@ -62,30 +73,27 @@ CHANGES = [
     change_of("defaults", "lr", value=0.01),
     change_of("defaults", "seed", value=7),
     change_of("experiments", 0, "alpha", value=0.2),
-    change_of("tables", "main", "caption", value="Other"),
+    several(
+        change_of("tables", "main", "caption", value="Other"),
+        change_of("figures", "block_size", "panels", 0, "where", value={"dataset": "cifar100"}),
+        change_of("figures", "optimizer_dist_c10", "where", value={"dataset": "cifar100"}),
+    ),
     change_of("tables", "main", "columns", value=["best"]),
     change_of("tables", "main", "where", value={"dataset": "cifar10"}),
-    change_of("figures", "block_size", "panels", 0, "where", value={"dataset": "cifar100"}),
-    change_of("figures", "optimizer_dist_c10", "where", value={"dataset": "cifar100"}),
+    change_of(*SCALE, "training", "rounds", value=3),
     *(
-        change_of(*SCALE, "training", key, value=value)
-        for key, value in {
-            "rounds": 3,
-            "clients_per_round": 4,
-            "epochs": 2,
-            "batch_size": 16,
-            "width": 6,
-            "image_size": 44,
-            "stem": "3x3",
-            "flip": True,
-            "precision": "bf16",
-        }.items()
+        several(change_of(*DIGITS, "training", value=of_digits), change_of(*PAIRS, "training", value=of_pairs))
+        for of_digits, of_pairs in (
+            ({"clients_per_round": 4}, {"epochs": 2}),
+            ({"batch_size": 16}, {"width": 6}),
+            ({"image_size": 44}, {"stem": "3x3"}),
+            ({"flip": True}, {"precision": "bf16"}),
+        )
     ),
     change_of(*DIGITS, "data", value="digit-pairs"),
     change_of(*DIGITS, "label", value="Other"),
     change_of(*DIGITS, "train_images", value=200),
     change_of(*DIGITS, "test_images", value=50),
-    change_of(*DIGITS, "training", value={"rounds": 3}),
 ]
 
 
@@ -134,10 +142,11 @@ def test_groups_change_no_file_of_the_plain_call(copy):
     assert copy.planned(*TEST) == {}
 
 
-@pytest.mark.parametrize("key", ["threads", "mem_mb", "runtime", "gpu"])
-def test_what_a_job_gets_decides_nothing(copy, key):
+def test_what_a_job_gets_and_how_often_a_run_is_saved_decide_nothing(copy):
     """Threads are recorded with each run, but a laptop may show what a cluster trained."""
-    copy.configure(mistake(*SCALE, "resources", key, value=2))
+    for key in ("threads", "mem_mb", "runtime", "gpu"):
+        copy.configure(mistake(*SCALE, "resources", key, value=2))
+    copy.configure(mistake(*SCALE, "training", "checkpoint_every", value=2))
     assert "training_run" not in copy.planned(*TEST)
 
 
@@ -145,11 +154,6 @@ def test_all_images_are_more_than_some(copy):
     copy.configure(lambda config: config["scales"]["test"]["datasets"]["cifar10"].pop("train_images"))
     planned = copy.planned(*TEST)
     assert (planned["training_run"], planned["partition"], planned["distributions"]) == (21, 6, 1)
-
-
-def test_how_often_a_run_is_saved_decides_nothing(copy):
-    copy.configure(mistake(*SCALE, "training", "checkpoint_every", value=2))
-    assert "training_run" not in copy.planned(*TEST)
 
 
 def test_copied_runs_that_were_made_otherwise_are_trained_again(finished, tmp_path):

@@ -47,6 +47,11 @@ class Listener(progress.TrainingProgress):
     def finish(self, number: int) -> None:
         self.send(LogEvent.JOB_FINISHED, job_id=number)
 
+    def do(self, number: int, run: str = "42", rule: str = progress.TRAINING, *, seconds: float = 0) -> None:
+        self.start(number, run, rule)
+        self.now += seconds
+        self.finish(number)
+
     def fail(
         self, number: int, rule: str = progress.TRAINING, log: Any = (), output: Any = (), reported: str | None = None
     ) -> None:
@@ -84,9 +89,7 @@ def test_data_are_named_as_what_they_are_where_something_is_trained(listener):
 
 def test_from_the_first_run_on_the_rest_is_estimated_by_its_work(listener):
     listener.plan("42", "pairs", "123")
-    listener.start(1)
-    listener.now += 20
-    listener.finish(1)
+    listener.do(1, seconds=20)
     assert listener.lines()[2:] == [
         "1 of 3 training runs finished, about 1m 20s left (Digits for CIFAR-10, seed 42: 20s)",
     ]
@@ -111,9 +114,7 @@ def test_a_run_of_either_data_tells_how_long_the_other_takes(scale, measured):
 def test_runs_of_the_same_data_and_arm_tell_more_than_others(listener):
     listener.plan("42", "pairs", "slow", "123", "slow 123")
     for number, (run, seconds) in enumerate({"42": 10, "pairs": 15, "slow": 100}.items()):
-        listener.start(number, run)
-        listener.now += seconds
-        listener.finish(number)
+        listener.do(number, run, seconds=seconds)
     assert "3 of 5 training runs finished, about 1m 50s left" in listener.lines()[-1], "10 s and 100 s"
 
 
@@ -141,21 +142,15 @@ def test_a_long_run_at_the_end_is_waited_for_alone(listener):
 
 def test_other_jobs_take_their_time_too(listener):
     listener.plan("42", table=3, figure=2)
-    listener.start(1, rule="table")
-    listener.now += 4
-    listener.finish(1)
-    listener.start(2)
-    listener.now += 30
-    listener.finish(2)
+    listener.do(1, rule="table", seconds=4)
+    listener.do(2, seconds=30)
     assert "1 of 1 training runs finished, about 16s left" in listener.lines()[-1]
 
 
 def test_where_fewer_runs_are_asked_for_than_are_missing_they_are_taken_for_the_average(listener):
     listener.plan("42", "123", "pairs")
     listener.total = 2
-    listener.start(1)
-    listener.now += 10
-    listener.finish(1)
+    listener.do(1, seconds=10)
     assert "1 of 2 training runs finished, about 20s left" in listener.lines()[-1], "10 s or 30 s"
 
 
@@ -172,9 +167,7 @@ def test_on_a_cluster_a_job_that_was_submitted_may_still_be_waiting(listener):
 def test_a_workflow_that_has_this_one_as_a_module_may_call_the_rule_otherwise(listener):
     listener.waiting = {"42", "123"}
     listener.send(LogEvent.RUN_INFO, stats={"their_training_run": 2, "their_table": 1})
-    listener.start(1, rule="their_training_run")
-    listener.now += 10
-    listener.finish(1)
+    listener.do(1, rule="their_training_run", seconds=10)
     assert listener.lines()[1:] == [
         f"data: {DATA}",
         "1 of 2 training runs finished, about 10s left (Digits for CIFAR-10, seed 42: 10s)",
@@ -183,16 +176,13 @@ def test_a_workflow_that_has_this_one_as_a_module_may_call_the_rule_otherwise(li
 
 def test_the_last_run_leaves_nothing(listener):
     listener.plan("42")
-    listener.start(5)
-    listener.now += 3
-    listener.finish(5)
+    listener.do(5, seconds=3)
     assert listener.lines()[-1].startswith("1 of 1 training runs finished, about 0s left")
 
 
 def test_other_rules_are_not_counted(listener):
     listener.plan(table=1)
-    listener.start(1, rule="table")
-    listener.finish(1)
+    listener.do(1, rule="table")
     listener.send(LogEvent.PROGRESS, done=1, total=2)
     listener.send(None, msg="Building DAG of jobs...")
     assert len(listener.lines()) == 1
@@ -204,9 +194,7 @@ def test_a_failed_run_shows_the_end_of_its_log_and_is_not_waited_for(listener, t
     listener.plan("42", "123", "slow")
     listener.start(1)
     listener.fail(1, log=[log])
-    listener.start(2, "123")
-    listener.now += 8
-    listener.finish(2)
+    listener.do(2, "123", seconds=8)
     assert listener.lines()[2:] == [
         f"FAILED: training_run Digits for CIFAR-10, seed 42; its log is {log}",
         *(f"  line {number}" for number in (5, 6, 7, 8, 9)),
@@ -218,8 +206,7 @@ def test_a_run_that_is_tried_again_has_not_failed(listener):
     listener.plan("42")
     listener.start(1)
     listener.fail(1)
-    listener.start(1)
-    listener.finish(1)
+    listener.do(1)
     assert listener.lines()[-1].startswith("1 of 1 training runs finished, about 0s left")
 
 

@@ -145,14 +145,9 @@ def fresh_accelerate():
 @pytest.mark.parametrize("name", CLASSES)
 def test_hugging_face_trainer_resumes_bit_for_bit(name, tmp_path, torchvision, fresh_accelerate):
     transformers = pytest.importorskip("transformers")
+    widths = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 64)
     config = transformers.LlamaConfig(
-        vocab_size=64,
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=16,
-        use_cache=False,
+        **widths, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=16, use_cache=False
     )
     tokens = torch.randint(64, (12, 8), generator=torch.Generator().manual_seed(0))
 
@@ -168,10 +163,10 @@ def test_hugging_face_trainer_resumes_bit_for_bit(name, tmp_path, torchvision, f
                 weight_decay=0.1,
                 max_grad_norm=1.0,
                 use_cpu=True,
+                dataloader_pin_memory=False,
                 report_to=[],
                 disable_tqdm=True,
                 logging_strategy="no",
-                dataloader_pin_memory=False,
             ),
             train_dataset=[{"input_ids": row, "labels": row} for row in tokens],
             optimizer_cls_and_kwargs=(class_of(name), {"lr": LR, "rounding": "stochastic"}),
@@ -220,10 +215,7 @@ def test_lightning_clips_and_resumes_bit_for_bit(name, tmp_path, torchvision):
             precision="bf16-mixed",
             gradient_clip_val=0.1,
             max_epochs=epochs,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
+            **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
             default_root_dir=tmp_path,
         )
         loader = torch.utils.data.DataLoader(batches(2), batch_size=None)
@@ -666,10 +658,7 @@ def test_fsdp2_refuses_checkpoints_of_another_number_of_processes(tmp_path):
         train(model, optimizer, batches(1))
 
 
-FSDP1_ARMS = {
-    "fp32": ("QLocalAdam", ARMS["fp32"]),
-    **{name: (name, {"min_quantized_size": 0}) for name in CLASSES},
-}
+FSDP1_ARMS = {"fp32": ("QLocalAdam", ARMS["fp32"]), **{name: (name, {"min_quantized_size": 0}) for name in CLASSES}}
 
 
 def fsdp1_task(rank, folder, original):

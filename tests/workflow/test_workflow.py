@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from projects import ROOT, RUN, TEST, mistake
+from projects import ROOT, RUN, TEST
 
 from qlocaladam.experiments import grid
 
@@ -112,10 +112,10 @@ def test_every_job_that_trains_leaves_a_benchmark(finished):
 
 
 @pytest.mark.parametrize(
-    "target", [(), ("partitions",), ("train",), ("tables",), ("figures",), ("numbers",), ("claims",), ("pages",)]
+    "targets", [(), ("partitions", "train", "tables", "figures", "numbers", "claims", "pages")], ids=["all", "each"]
 )
-def test_a_second_time_there_is_nothing_to_do(finished, target):
-    assert finished.planned(*target, *TEST) == {}
+def test_a_second_time_there_is_nothing_to_do(finished, targets):
+    assert finished.planned(*targets, *TEST) == {}
 
 
 def test_results_of_two_scales_live_side_by_side(finished):
@@ -150,11 +150,6 @@ def test_another_learning_rate_of_an_arm_trains_that_arm_and_makes_what_shows_it
     figures = set(re.findall(r"output: figures/test/(\S+)\.pdf", said))
     assert tables == {"main", "multiseed"}
     assert figures == {"convergence_cifar10", "convergence_cifar100"}
-
-
-def test_an_option_of_an_arm_trains_it_again(copy):
-    copy.configure(lambda config: config["arms"]["variance-only"].update(options={"rounding": "floor"}))
-    assert copy.planned(*TEST)["training_run"] == 2
 
 
 @pytest.fixture
@@ -196,77 +191,6 @@ def test_without_training_missing_runs_are_named_and_tables_have_gaps_in_their_p
     assert re.search(r"Naive INT8 & .*\\pm.*\\rlap\{\$\^\{c?m\}\$\}", (tables / "multiseed.tex").read_text())
     assert re.search(r"5\\times10\^\{-4\}\$ & --\\rlap", (tables / "lr_sensitivity.tex").read_text())
     assert "missing" not in (tables / "c10-het.tex").read_text()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (mistake("colour", value="red"), "the file has an unknown key 'colour'; accepted: scale, controls,"),
-        (
-            mistake("scales", "quick", "training", "roundz", value=3),
-            "scales.quick.training has an unknown key 'roundz'",
-        ),
-        (
-            mistake("scales", "quick", "training", "rounds", value="3"),
-            "scales.quick.training.rounds is '3'; accepted: a whole",
-        ),
-        (
-            mistake("experiments", 0, "alpha", value=-1),
-            "experiments[0].alpha is -1; accepted: a number above 0, iid, or",
-        ),
-        (mistake("experiments", 0, "arm", value="sgd"), "experiments, main: arm is 'sgd'; accepted: fp32, q-localadam"),
-        (
-            mistake("experiments", 0, "block_size", value=0),
-            "experiments[0].block_size is 0; accepted: a whole number of",
-        ),
-        (
-            mistake("experiments", 1, "name", value="main"),
-            "experiments: 2 of them have the name 'main'; each needs its own",
-        ),
-        (
-            mistake("experiments", 0, "lr", value="5e-4"),
-            "experiments[0].lr is '5e-4'; accepted: a number above 0 (write",
-        ),
-        (
-            mistake("arms", "fp32", "arm", value="sgd"),
-            "arms.fp32.arm is 'sgd'; accepted: fp32, q-localadam, naive-int8",
-        ),
-        (mistake("scale", value="huge"), "scale is 'huge'; accepted: test, quick, small, paper"),
-        (
-            mistake("experiments", 0, "dataset", value="mnist"),
-            "experiments, main: dataset is 'mnist'; accepted: cifar10, cifar100",
-        ),
-        (
-            mistake("tables", "main", "experiments", value=["mine"]),
-            "tables, main: experiments is 'mine'; accepted: main,",
-        ),
-        (
-            mistake("tables", "main", "where", value={"seed": 1}),
-            "tables, main: where {'seed': 1} selects none of the runs",
-        ),
-        (
-            mistake("figures", "block_size", "panels", 1, "hue", value="x"),
-            "figures.block_size.panels[1].hue is 'x'; accepted",
-        ),
-        (
-            mistake("tables", "beyond", "margin", value=0),
-            "tables.beyond.margin is 0; accepted: a share of the baseline between 0 and 1",
-        ),
-        (
-            mistake("figures", "beyond", "table", value="main"),
-            "figures, beyond: table is 'main'; accepted: beyond, beyond_elsewhere, peers",
-        ),
-        (lambda config: config["tables"]["beyond"].pop("margin"), "tables.beyond lacks the key 'margin'"),
-        (lambda config: config["tables"]["main"].pop("rows"), "tables.main lacks the key 'rows'"),
-        (lambda config: config.pop("defaults"), "the file lacks the key 'defaults'"),
-    ],
-)
-def test_a_mistake_in_the_configuration_is_named_before_any_job(project, change, said):
-    project.configure(change)
-    output = project.snakemake(ok=False)
-    assert f"config.yaml: {said}" in output
-    assert "to do" not in output
-    assert not (project.folder / "results").exists()
 
 
 def test_a_key_that_is_there_twice_is_refused(project):

@@ -148,13 +148,7 @@ def test_a_summary_is_over_all_steps():
     steps = [Step(i + 1, 4.0 - i, 2.0, 1.0, i, i, 10.0 * i, i / 10, 0.5 - i / 10, i / 10) for i in range(4)]
     (row,) = microscope.summarise(pd.DataFrame([{"arm": "a", **step._asdict()} for step in steps])).to_dict("records")
     first = {"arm": "a", "steps": 4, "first_loss": 4.0, "last_loss": 1.0, "median": 1.5, "p99": 1.5}
-    assert row == first | {
-        "max": 30.0,
-        "far": 0.3,
-        "relative_way": 2.0,
-        "zero": pytest.approx(0.2),
-        "below": 0.3,
-    }
+    assert row == first | {"max": 30.0, "far": 0.3, "relative_way": 2.0, "zero": pytest.approx(0.2), "below": 0.3}
 
 
 # What is made of them.

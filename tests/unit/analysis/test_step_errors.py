@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from analysis_files import made_by
 from torch.optim import optimizer as torch_optimizer
 
 from qlocaladam.analysis import step_errors, trained
@@ -39,11 +40,7 @@ def command(dealt_digits, out, **options):
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-@pytest.fixture(scope="module")
-def made(dealt_digits, tmp_path_factory):
-    out = tmp_path_factory.mktemp("step_errors")
-    command(dealt_digits, out)
-    return out
+made = made_by(command)
 
 
 def block(weights):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from analysis_files import made_by
 
 from qlocaladam.analysis import variance
 from qlocaladam.analysis.variance import measure
@@ -27,11 +28,7 @@ def command(dealt_digits, out, **options):
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-@pytest.fixture(scope="module")
-def made(dealt_digits, tmp_path_factory):
-    out = tmp_path_factory.mktemp("variance")
-    command(dealt_digits, out)
-    return out
+made = made_by(command)
 
 
 def held(model, *variances):

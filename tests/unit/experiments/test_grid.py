@@ -35,10 +35,7 @@ CONFIG: dict[str, Any] = {
     "tables": {"main": {"kind": "runs", "experiments": ["main"]}},
     "figures": {"lines": {"kind": "convergence", "panels": [{"experiments": ["main"]}, {"experiments": ["alphas"]}]}},
     "scales": {
-        "tiny": {
-            "training": {"rounds": 2, "width": 4},
-            "datasets": {"ten": {"training": {"width": 8}}, "hundred": {}},
-        },
+        "tiny": {"training": {"rounds": 2, "width": 4}, "datasets": {"ten": {"training": {"width": 8}}, "hundred": {}}},
         "large": {"training": {"rounds": 120}, "datasets": {"ten": {}}},
     },
 }
@@ -201,17 +198,9 @@ def test_check_accepts_what_fits(config):
     ("place", "value", "message"),
     [
         (("scale",), "huge", "scale is 'huge'; accepted: tiny, large"),
-        (
-            ("scale",),
-            "large",
-            "experiments, main: dataset at scale large is 'hundred'; accepted: ten",
-        ),
+        (("scale",), "large", "experiments, main: dataset at scale large is 'hundred'; accepted: ten"),
         (("experiments", 0, "arm"), ["fp32", "sgd"], "experiments, main: arm is 'sgd'; accepted: fp32, dynamic, floor"),
-        (
-            ("experiments", 1, "name"),
-            "main",
-            "experiments: 2 of them have the name 'main'; each needs its own",
-        ),
+        (("experiments", 1, "name"), "main", "experiments: 2 of them have the name 'main'; each needs its own"),
         (
             ("figures", "lines", "panels", 1, "experiments"),
             ["beta"],

@@ -2,16 +2,17 @@
 
 import dataclasses
 import json
+import shutil
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from training_runs import SAME, results, rows, stop_after
+from training_runs import SAME, results, rows, small_part, stop_after
 
 import qlocaladam
 from qlocaladam import ARMS
 from qlocaladam.cli import main
-from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import checkpoint, rounds
 from qlocaladam.federated.partition import Partition, labels_sha256, load_partition, partition
 from qlocaladam.federated.run import kernel_name, run
@@ -19,64 +20,84 @@ from qlocaladam.federated.settings import RunSettings
 from qlocaladam.kernels import fused
 
 TINY = RunSettings(rounds=3, width=4, image_size=32, batch_size=16, flip=False, epochs=1)
+small, parts = small_part("digits", alpha=0.5)
 
 
 @pytest.fixture(scope="module")
-def small(digits):
-    return subset(load(digits), 200, 50)
+def straight(small, parts, tmp_path_factory):
+    """The folder of a run that nothing disturbed, not to be changed, and what it returned."""
+    folder = tmp_path_factory.mktemp("straight")
+    return folder, run(TINY, small, parts, folder)
 
 
 @pytest.fixture(scope="module")
-def parts(small):
-    return partition(small.y_train, 10, 0.5, 42)
+def cut_off(small, parts, tmp_path_factory):
+    """What the same run leaves if it is cut off after two of its three rounds. Not to be changed."""
+    folder = tmp_path_factory.mktemp("cut")
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(2, patch)
+        with pytest.raises(KeyboardInterrupt):
+            run(TINY, small, parts, folder)
+    return folder
 
 
-def test_a_run_leaves_what_it_should(small, parts, tmp_path):
-    summary = run(TINY, small, parts, tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted((*SAME, "run.log", "timings.csv"))
-    history = rows(tmp_path)
+@pytest.fixture(scope="module")
+def run_of(small, parts, tmp_path_factory):
+    """The folder of a run of each arm and what it returned, made once."""
+
+    @cache
+    def made(arm):
+        folder = tmp_path_factory.mktemp(arm)
+        return folder, run(dataclasses.replace(TINY, arm=arm, rounds=2), small, parts, folder)
+
+    return made
+
+
+def test_a_run_leaves_what_it_should(small, parts, straight):
+    folder, summary = straight
+    assert sorted(p.name for p in folder.iterdir()) == sorted((*SAME, "run.log", "timings.csv"))
+    history = rows(folder)
     assert [row["round"] for row in history] == ["1", "2", "3"]
     assert all(len(row["clients"].split()) == 5 for row in history)
     accuracies = [float(row["accuracy"]) for row in history]
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    assert json.loads((folder / "summary.json").read_text()) == summary
     assert summary["best_accuracy"] == max(accuracies)
     assert summary["final_accuracy"] == accuracies[-1]
     assert summary["diverged"] is None
     assert summary["optimizer_bytes"]["held"] < summary["optimizer_bytes"]["published"] < 8 * summary["parameters"]
-    settings = json.loads((tmp_path / "settings.json").read_text())
+    settings = json.loads((folder / "settings.json").read_text())
     assert settings["settings"]["arm"] == "q-localadam"
     assert settings["arithmetic"] == qlocaladam.ARITHMETIC_SINCE
     assert settings["versions"]["torch"] == torch.__version__
     assert settings["dataset"]["sha256"] == small.sha256
     assert settings["partition"]["sha256"] == parts.sha256
-    log = (tmp_path / "run.log").read_text()
+    log = (folder / "run.log").read_text()
     assert "round 3/3" in log
     assert "best" in log
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_every_arm_runs_and_repeats(arm, small, parts, tmp_path):
-    settings = dataclasses.replace(TINY, arm=arm, rounds=2)
-    run(settings, small, parts, tmp_path / "one")
-    run(settings, small, parts, tmp_path / "two")
-    assert results(tmp_path / "one") == results(tmp_path / "two")
+def test_every_arm_runs_and_repeats(arm, run_of, small, parts, tmp_path):
+    run(dataclasses.replace(TINY, arm=arm, rounds=2), small, parts, tmp_path)
+    assert results(run_of(arm)[0]) == results(tmp_path)
 
 
-def test_memory_is_that_of_the_arm(small, parts, tmp_path):
-    sizes = {arm: run(dataclasses.replace(TINY, arm=arm, rounds=1), small, parts, tmp_path / arm) for arm in ARMS}
+def test_memory_is_that_of_the_arm(run_of):
+    sizes = {arm: run_of(arm)[1] for arm in ARMS}
     held = {arm: summary["optimizer_bytes"]["held"] for arm, summary in sizes.items()}
     assert held["fp32"] == 8 * sizes["fp32"]["parameters"]
     assert held["q-localadam"] == held["naive-int8"] < held["momentum-only"] == held["variance-only"] < held["fp32"]
 
 
-def test_settings_change_results(small, parts, tmp_path):
-    seen = set()
+def test_settings_change_results(small, parts, straight, tmp_path):
+    seen = [(straight[0] / "history.csv").read_bytes()]
     changes = [{}, {"lr": 1e-2}, {"seed": 1}, {"epochs": 2}, {"flip": True}, {"optimizer": {"block_size": 32}}]
-    changes += [{"loss_scale": 1e-4}, {"states": "persist"}, {"optimizer": {"eps_floor": 1e-6}}]
+    changes += [{"loss_scale": 1e-4}, {"optimizer": {"eps_floor": 1e-6}}]
+    changes = [{"rounds": 1, **change} for change in changes] + [{"states": "persist"}]
     for number, change in enumerate(changes):
-        run(dataclasses.replace(TINY, rounds=2, **change), small, parts, tmp_path / str(number))
-        seen.add((tmp_path / str(number) / "history.csv").read_bytes())
-    assert len(seen) == len(changes)
+        run(dataclasses.replace(TINY, **change), small, parts, tmp_path / str(number))
+        seen.append((tmp_path / str(number) / "history.csv").read_bytes())
+    assert len(set(seen)) == len(changes) + 1
 
 
 def test_a_power_of_two_in_front_of_the_loss_changes_nothing_without_eps(small, parts, tmp_path):
@@ -162,14 +183,11 @@ def test_a_run_is_not_resumed_with_another_number_of_threads(small, parts, tmp_p
 
 
 @pytest.mark.parametrize("damage", ["none", "truncated", "flipped", "empty", "gone", "both", "foreign"])
-def test_resuming_gives_the_same_bytes_whatever_became_of_the_checkpoint(damage, small, parts, tmp_path, monkeypatch):
-    settings = dataclasses.replace(TINY, rounds=4)
-    run(settings, small, parts, tmp_path / "straight")
-    with monkeypatch.context() as patch:
-        stop_after(3, patch)
-        with pytest.raises(KeyboardInterrupt):
-            run(settings, small, parts, tmp_path / "cut")
-    file = tmp_path / "cut" / "checkpoint.pt"
+def test_resuming_gives_the_same_bytes_whatever_became_of_the_checkpoint(
+    damage, small, parts, straight, cut_off, tmp_path, monkeypatch
+):
+    cut = shutil.copytree(cut_off, tmp_path / "cut")
+    file = cut / "checkpoint.pt"
     data = bytearray(file.read_bytes())
     if damage == "truncated":
         file.write_bytes(data[: len(data) // 2])
@@ -188,30 +206,25 @@ def test_resuming_gives_the_same_bytes_whatever_became_of_the_checkpoint(damage,
     trained = []
     original = rounds.train_client
     monkeypatch.setattr(rounds, "train_client", lambda *a: trained.append(a[4]) or original(*a))
-    run(settings, small, parts, tmp_path / "cut")
-    assert results(tmp_path / "straight") == results(tmp_path / "cut")
-    first = {"none": 4, "both": 1, "foreign": 1}.get(damage, 3)
+    run(TINY, small, parts, cut)
+    assert results(straight[0]) == results(cut)
+    first = {"none": 3, "both": 1, "foreign": 1}.get(damage, 2)
     assert min(trained) == first, "damage costs one checkpoint interval, and all of them only if both are lost"
-    log = (tmp_path / "cut" / "run.log").read_text()
+    log = (cut / "run.log").read_text()
     assert ("passed over" in log) == (damage in ("truncated", "flipped", "empty", "both"))
     assert ("made with other settings" in log) == (damage == "foreign")
     assert not file.exists()
 
 
-def test_a_checkpoint_of_other_settings_is_not_used(small, parts, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_after(1, patch)
-        with pytest.raises(KeyboardInterrupt):
-            run(dataclasses.replace(TINY, lr=0.1), small, parts, tmp_path / "mixed")
-    run(TINY, small, parts, tmp_path / "mixed")
-    run(TINY, small, parts, tmp_path / "clean")
-    assert results(tmp_path / "mixed") == results(tmp_path / "clean")
+def test_a_checkpoint_of_other_settings_is_not_used(small, parts, run_of, cut_off, tmp_path):
+    shutil.copytree(cut_off, tmp_path, dirs_exist_ok=True)
+    run(dataclasses.replace(TINY, arm="fp32", rounds=2), small, parts, tmp_path)
+    assert results(tmp_path) == results(run_of("fp32")[0])
 
 
-def test_interval_between_checkpoints_changes_nothing(small, parts, tmp_path):
-    run(TINY, small, parts, tmp_path / "one")
-    run(TINY, small, parts, tmp_path / "two", checkpoint_every=2)
-    assert results(tmp_path / "one") == results(tmp_path / "two")
+def test_interval_between_checkpoints_changes_nothing(small, parts, straight, tmp_path):
+    run(TINY, small, parts, tmp_path, checkpoint_every=2)
+    assert results(straight[0]) == results(tmp_path)
 
 
 def test_a_run_that_diverges_is_a_result(small, parts, tmp_path, monkeypatch):
@@ -365,47 +378,33 @@ def test_the_published_partition_from_the_command_line(tmp_path, capsys):
     assert "49,969 samples dealt out, 31 left over" in printed
 
 
-def test_the_kernel_is_part_of_what_a_run_is(small, parts, tmp_path, monkeypatch):
-    first = run(TINY, small, parts, tmp_path / "first")
-    made = json.loads((tmp_path / "first/settings.json").read_text())
+def test_the_kernel_is_part_of_what_a_run_is(small, parts, straight, tmp_path, monkeypatch):
+    folder, first = straight
+    made = json.loads((folder / "settings.json").read_text())
     name = made["versions"]["kernel"]
     assert name == kernel_name(TINY)
-    assert f"kernel: {name}\n" in (tmp_path / "first/run.log").read_text()
+    assert f"kernel: {name}\n" in (folder / "run.log").read_text()
     chosen = dataclasses.replace(TINY, optimizer={"backend": "reference"})
     assert kernel_name(chosen) == "reference"
 
-    monkeypatch.setattr(fused, "library", lambda: None)
-    stopped = interrupted_after(1, monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        run(TINY, small, parts, tmp_path / "second")
-    stopped.undo()
-    said = (tmp_path / "second/run.log").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(fused, "library", lambda: None)
+        stop_after(1, patch)
+        with pytest.raises(KeyboardInterrupt):
+            run(TINY, small, parts, tmp_path)
+    said = (tmp_path / "run.log").read_text()
     assert said.count("kernel: reference. The compiled kernel is not there: ") == 1
     assert "`pip install .` builds it" in said
-    monkeypatch.undo()
     if name == "reference":
         pytest.skip("no compiled kernel here")
     assert name.startswith("fused-")
-    assert run(TINY, small, parts, tmp_path / "second") == first
-    assert "made with other settings, data or versions; starting anew" in (tmp_path / "second/run.log").read_text()
+    assert run(TINY, small, parts, tmp_path) == first
+    assert "made with other settings, data or versions; starting anew" in (tmp_path / "run.log").read_text()
 
 
-def interrupted_after(rounds, monkeypatch):
-    """A run that is stopped once it has saved so many rounds."""
-    patch = pytest.MonkeyPatch()
-    save = checkpoint.save
-
-    def stop(path, content):
-        save(path, content)
-        if len(content["rows"]) == rounds:
-            raise KeyboardInterrupt
-
-    patch.setattr(checkpoint, "save", stop)
-    return patch
-
-
-def test_a_finished_run_is_kept_and_one_that_was_made_otherwise_is_not_overwritten(small, parts, tmp_path):
-    first = run(TINY, small, parts, tmp_path)
+def test_a_finished_run_is_kept_and_one_that_was_made_otherwise_is_not_overwritten(small, parts, straight, tmp_path):
+    folder, first = straight
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     dates = {name: (tmp_path / name).stat().st_mtime_ns for name in SAME}
     assert run(TINY, small, parts, tmp_path) == first
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in SAME} == dates

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlocaladam.federated.sampling import (
-    participation,
-    participation_summary,
-    sample_clients,
-    steps_per_round,
-)
+from qlocaladam.federated.sampling import participation, participation_summary, sample_clients, steps_per_round
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from training_runs import results, rows, stop_after
+from training_runs import results, rows, small_part, stop_after
 
 from qlocaladam import ARMS
 from qlocaladam.cli import main
-from qlocaladam.data import sources
-from qlocaladam.data.dataset import SYMBOLS, WINDOW, load, subset
+from qlocaladam.data.dataset import SYMBOLS, WINDOW
 from qlocaladam.federated.batches import TextSet, image_sets, sample_sets
 from qlocaladam.federated.client import LocalTraining, train_client
-from qlocaladam.federated.partition import partition
 from qlocaladam.federated.partition_statistics import class_counts
 from qlocaladam.federated.run import run
 from qlocaladam.federated.server import evaluate
@@ -26,21 +24,7 @@ CPU = torch.device("cpu")
 TINY = RunSettings(rounds=3, width=8, batch_size=16, epochs=1, lr=1e-2)
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "text.npz"
-    sources.prepare("text", path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def small(file):
-    return subset(load(file), 200, 50)
-
-
-@pytest.fixture(scope="module")
-def parts(small):
-    return partition(small.y_train, 10, 0.1, 42)
+small, parts = small_part("text", alpha=0.1)
 
 
 def test_a_batch_is_symbols_and_their_successors(small):

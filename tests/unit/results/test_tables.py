@@ -72,11 +72,7 @@ def write_run(folder, best, final=None, diverged=None, classes=10, **changed):
         "dataset": data,
         "partition": {"clients": 10, "alpha": 0.1},
     }
-    measured = {
-        "parameters": 175258,
-        "diverged": diverged,
-        "optimizer_bytes": {"held": 394330, "published": 416237},
-    }
+    measured = {"parameters": 175258, "diverged": diverged, "optimizer_bytes": {"held": 394330, "published": 416237}}
     rounds = [[number, accuracy, 1.0, 1.0, 100, "0 1", 2] for number, accuracy in enumerate(accuracies, 1)]
     record.write(folder, made, rounds, [], measured)
 
@@ -369,10 +365,7 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(runs, files):
     ("entry", "message"),
     [
         ({"kind": "pie"}, "tables.t_1.kind is 'pie'; accepted: client_memory, .*, runs"),
-        (
-            {"rows": "width"},
-            "table t_1: rows must be one of alpha, arm, block_size, .*, seed, got 'width'",
-        ),
+        ({"rows": "width"}, "table t_1: rows must be one of alpha, arm, block_size, .*, seed, got 'width'"),
         ({"columns": ["best", "time"]}, "table t_1: columns must be one of best, final, .*, got 'time'"),
     ],
 )
@@ -402,7 +395,7 @@ def test_side_by_side_has_a_row_for_each_alpha_and_compares_within_it(runs, file
         ["0.1", r"\textbf{11.67}", r"1.64\rlap{$^{c}$}", r"\textbf{81.67}", "11.50"],
     ]
     assert next(row[5:] for row in rows_of(table)) == [
-        *(r"\textbf{89.09}", "88.78", r"\textbf{8.91}", "8.88", "50.35", r"\textbf{14.95}"),
+        *(r"\textbf{89.09}", "88.78", r"\textbf{8.91}", "8.88", "50.35", r"\textbf{14.95}")
     ]
     heads = ("Last third", "Best acc.", "Final acc.", "All rounds")
     assert " & ".join(rf"\multicolumn{{2}}{{c}}{{{head} (\%)}}" for head in heads) in table.latex()
@@ -659,11 +652,7 @@ def test_words():
         r"10\textsuperscript{6} bytes, 2\textsuperscript{20}, $\sim$10\textsuperscript{-3}"
     ), "no sign is set as an accent"
     assert [listed(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
-    assert [power_of_ten(lr) for lr in (1.0, 0.0025, 3e-5)] == [
-        "$10^{0}$",
-        r"$2.5\times10^{-3}$",
-        r"$3\times10^{-5}$",
-    ]
+    assert [power_of_ten(lr) for lr in (1.0, 0.0025, 3e-5)] == ["$10^{0}$", r"$2.5\times10^{-3}$", r"$3\times10^{-5}$"]
 
 
 @pytest.mark.skipif(shutil.which("latexmk") is None, reason="latexmk is not installed")
