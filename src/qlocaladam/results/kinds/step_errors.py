@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Sp
 from qlocaladam.results.labels import DATASET, ROWS, alpha_latex, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, listed
 from qlocaladam.results.rows import Row, analysed, as_number, frame
-from qlocaladam.results.style import GREY, PAGE, SMALL, Line, chosen_lines, label_below, sheet
+from qlocaladam.results.style import GREY, PAGE, SMALL, TITLE, Line, chosen_lines, label_below, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +115,8 @@ def _finding(errors: pd.DataFrame, arms: Collection[str], names: Spec) -> str:
         return "No variance is below the floor"
     worst = tiny.groupby("arm")["p99"].max()
     said = [f"{worst[arm]:.2g} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
-    return f"Variance below the floor: 99th percentile of error up to {said[0]} and {said[1]} (learning rates)"
+    words = f"99th percentile of error up to {said[0]}, up to {said[1]} (learning rates)"
+    return textwrap.fill(f"Variance below the floor: {words}", TITLE)
 
 
 def _decade_ticks(decades: pd.Series, idle: float) -> tuple[list[float], list[str]]:
