@@ -88,7 +88,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     tables = [_last_step(files[f"decades.{dataset}"]) for dataset in datasets]
     decades = pd.concat(tables)["decade"].dropna()
     idle = decades.min() - 2  # a place for variances of 0, apart from the others
-    drawn = sheet(PAGE, 5)
+    drawn = sheet(PAGE, 5.4)
     grid = drawn.subplots(3, len(tables), sharex=True, sharey="row", squeeze=False, height_ratios=[4, 4, 1.2])
     for dataset, table, panels in zip(datasets, tables, grid.T, strict=True):
         table = table.assign(place=table["decade"].fillna(idle) + 0.5)  # the middle of the decade
