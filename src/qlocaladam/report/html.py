@@ -26,6 +26,7 @@ from qlocaladam.report.page import Row, Spec, is_numeric, measured_on, readable,
 from qlocaladam.results import kinds
 from qlocaladam.results.latex import NONE
 from qlocaladam.results.layout import Layout
+from qlocaladam.results.style import DPI, PAGE
 
 OPENING = ("Registered questions", "Main results")
 """Sections whose figures the report opens with."""
@@ -223,12 +224,15 @@ def _main_figures(layout: Layout) -> list[str]:
 
 def _figure(layout: Layout, name: str, path: Path) -> str:
     title = escape(kinds.figure_title({**layout.names(), **layout.figures[name]}))
-    picture = (
-        f'<img alt="{title}" src="data:image/png;base64,{base64.encodebytes(path.read_bytes()).decode().rstrip()}">'
-    )
+    content = path.read_bytes()
+    share = (
+        100 * int.from_bytes(content[16:20]) / (PAGE * DPI)
+    )  # as wide as in the document: a PNG begins with its size
+    source = f"data:image/png;base64,{base64.encodebytes(content).decode().rstrip()}"
+    picture = f'<img alt="{title}" style="width: {share:.0f}%" src="{source}">'
     opened = f"app.setView({{content: 'img', contentPath: results['{path}'].data_uri, resultPath: '{path}'}})"
-    source = _in_report(f"app.showResultInfo('{path}')", "The rule, the runs and the code that made it")
-    return f"<figure>{_in_report(opened, picture)}<figcaption>{title}. {source}.</figcaption></figure>"
+    made = _in_report(f"app.showResultInfo('{path}')", "The rule, the runs and the code that made it")
+    return f"<figure>{_in_report(opened, picture)}<figcaption>{title}. {made}.</figcaption></figure>"
 
 
 def _answer(layout: Layout) -> str:

@@ -71,7 +71,7 @@ def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
             },
         )
 
-    seeds = {dataset: _seeds(own["seed"]) for dataset, own in runs.groupby("dataset", sort=False)}
+    seeds = {str(dataset): _seeds(own["seed"]) for dataset, own in runs.groupby("dataset", sort=False)}
     return [
         said(lambda run: "Transformer" if _is_text(run) else "ResNet-18"),
         said(lambda run: f"width {run['width']}"),

@@ -172,7 +172,8 @@ class Table:
         return "".join(column.align for column in self.columns)
 
     def _size(self, stacked: bool) -> list[str]:
-        size = r"\footnotesize" if self._points(stacked) <= PAGE_POINTS else r"\scriptsize"
+        fits = self.long or self._points(stacked) <= PAGE_POINTS  # long text is set in lines of a column's own width
+        size = r"\footnotesize" if fits else r"\scriptsize"
         return [size, rf"\setlength{{\tabcolsep}}{{{SEPARATION_POINTS}pt}}"]
 
     def _layout(self) -> tuple[bool, str]:

@@ -28,7 +28,7 @@ SMALL = 6.5
 """Points of the smallest text: annotations and legends of many lines."""
 BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.8}
 """Where a legend stands under a panel: as far down as its ticks and its label reach."""
-TITLE = 105
+TITLE = 114
 """Characters of a title across both columns."""
 GREY = "#6e6e6e"
 

@@ -94,11 +94,12 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
 def _finding(table: pd.DataFrame, fp32: pd.DataFrame, labels: Mapping[str, str]) -> str:
     """The smallest and the largest model: how many variances are below the floor, and which path is the shortest."""
     below = [100 * fp32[["zero", "below"]].iloc[place].sum() for place in (0, -1)]
-    arms = table[table["arm"].isin(labels) & (table["arm"] != "fp32")]
-    shortest = arms.loc[arms[arms["parameters"] == arms["parameters"].max()]["relative_way"].idxmin(), "arm"]
-    first, *_, last = arms[arms["arm"] == shortest]["relative_way"]
-    words = f"Variances below the floor: {below[0]:.0f} % in the smallest model, {below[1]:.0f} % in the largest. "
-    return textwrap.fill(f"{words}Path of {labels[shortest]}: {first:.2f} and {last:.2f} of FP32's", TITLE)
+    paths = {arm: table[table["arm"] == arm]["relative_way"] for arm in labels if arm in set(table["arm"])}
+    shortest = min(paths, key=lambda arm: paths[arm].iloc[-1])
+    share = " to ".join(f"{percent:.0f}" for percent in below)
+    path = " to ".join(f"{paths[shortest].iloc[place]:.2f}" for place in (0, -1))
+    words = f"{share} % of variances below the floor, path of {labels[shortest]} {path}"
+    return textwrap.fill(f"From the smallest to the largest model: {words}", TITLE)
 
 
 def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:

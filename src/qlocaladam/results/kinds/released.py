@@ -35,7 +35,7 @@ def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
     return Table(
         name=spec["name"],
         caption=f"{opening(spec)} Released: {repository}, {script}, commit {first['commit'][:7]}. "
-        "In brackets behind what is rebuilt here: arms that do otherwise.",
+        "In brackets: arms that differ.",
         columns=[Column(head, rf"p{{{width}\textwidth}}") for head, width in WIDTHS.items()],
         groups=[Group([[rf"{{\raggedright {cell}\par}}" for cell in row] for row in cells])],
         data=frame(rows),

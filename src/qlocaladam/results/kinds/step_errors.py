@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Sp
 from qlocaladam.results.labels import DATASET, ROWS, alpha_latex, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, listed
 from qlocaladam.results.rows import Row, as_number, client_analysis, frame
-from qlocaladam.results.style import GREY, PAGE, SMALL, Line, chosen_lines, label_below, sheet
+from qlocaladam.results.style import GREY, PAGE, SMALL, TITLE, Line, chosen_lines, label_below, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +87,7 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     tables = [_last_step(files[f"decades.{dataset}"]) for dataset in datasets]
     decades = pd.concat(tables)["decade"].dropna()
     idle = decades.min() - 2  # a place for variances of 0, apart from the others
-    drawn = sheet(PAGE, 5)
+    drawn = sheet(PAGE, 5.4)
     grid = drawn.subplots(3, len(tables), sharex=True, sharey="row", squeeze=False, height_ratios=[4, 4, 1.2])
     for dataset, table, panels in zip(datasets, tables, grid.T, strict=True):
         table = table.assign(place=table["decade"].fillna(idle) + 0.5)  # the middle of the decade
@@ -113,7 +114,8 @@ def _finding(errors: pd.DataFrame, arms: Collection[str], names: Spec) -> str:
         return "No variance is below the floor"
     worst = tiny.groupby("arm")["p99"].max()
     said = [f"{worst[arm]:.2g} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
-    return f"Variance below the floor: 99th percentile of error up to {said[0]} and {said[1]} (learning rates)"
+    words = f"99th percentile of error up to {said[0]}, up to {said[1]} (learning rates)"
+    return textwrap.fill(f"Variance below the floor: {words}", TITLE)
 
 
 def _decade_ticks(decades: pd.Series, idle: float) -> tuple[list[float], list[str]]:

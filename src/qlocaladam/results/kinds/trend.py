@@ -63,7 +63,9 @@ def _finding(spec: Spec, runs: pd.DataFrame) -> str:
     others = max(lost["max"].drop(most.index).max(), 0)
     share = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (most["min"].min(), most["max"].max())))
     place = f"{AXES[spec['axis']]} {last:g}"
-    return textwrap.fill(f"{place} costs {named} {share} % of the accuracy, the others at most {others:.0f} %", TITLE)
+    percent = "\N{NO-BREAK SPACE}%"
+    words = f"{place} costs {named} {share}{percent} of the accuracy, the others at most {others:.0f}{percent}"
+    return textwrap.fill(words, TITLE)
 
 
 def check(config: Config, key: str, entry: Config) -> None:
