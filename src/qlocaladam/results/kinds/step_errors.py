@@ -112,7 +112,7 @@ def _finding(errors: pd.DataFrame, arms: Collection[str], names: Spec) -> str:
     if tiny.empty:
         return "No variance is below the floor"
     worst = tiny.groupby("arm")["p99"].max()
-    said = [f"{worst[arm]:.2g} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
+    said = [f"{two_digits(worst[arm])} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
     return f"Variance below the floor: 99th percentile of error up to {said[0]} and {said[1]} (learning rates)"
 
 
