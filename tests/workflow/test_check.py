@@ -166,8 +166,9 @@ def test_what_is_not_there_is_missing_and_what_cannot_be_compared_says_so(copy):
 
 def test_every_partition_of_every_run_is_looked_at(tmp_path, monkeypatch):
     """With another number of clients there is another one of the same data, alpha and seed."""
+    monkeypatch.chdir(ROOT)
+    layout = Layout.load(["config.yaml"], ["scale=test", "mechanism=true"])
     monkeypatch.chdir(tmp_path)
-    layout = Layout.load([ROOT / "config.yaml"], ["scale=test", "mechanism=true"])
     files = {layout.partition_file(place) for place in layout.runs.to_dict("records")}
     assert any("/clients~5/" in file for file in files)
     assert set(check(layout, ["partition"])["file"]) == files
