@@ -499,9 +499,15 @@ def test_schedulers_drive_it_as_they_drive_adam(make, schedule, lr):
 # --- states ---
 
 
-@covering(names=[(True, True), (True, False), (False, True), (False, False)], **every_arm)
-def test_a_loaded_state_goes_on_as_the_original(make, names):
-    """Bit for bit, with parameters named or not on either side; the state that was loaded stays as it was."""
+@covering(
+    names=[(True, True), (True, False), (False, True), (False, False)],
+    rounding={"own": {}, "stochastic": {"rounding": "stochastic"}},
+    **every_arm,
+)
+def test_a_loaded_state_goes_on_as_the_original(make, names, rounding):
+    """Bit for bit, with the noise of its rounding and with parameters named or not on either side; the state that was
+    loaded stays as it was."""
+    make = partial(make, **rounding)
 
     def given(params, named):
         return [("weight", params[0]), ("bias", params[1])] if named else params

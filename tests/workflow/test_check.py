@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from projects import RUN, TEST, mistake
+from projects import ROOT, RUN, TEST, mistake
 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.cli import main
@@ -162,6 +162,16 @@ def test_what_is_not_there_is_missing_and_what_cannot_be_compared_says_so(copy):
     found = checked(copy.folder, "train=false", kinds=["run"]).set_index("file")
     assert found["verdict"][FOLDER] == UNKNOWN
     assert found["reason"][FOLDER] == "not there; train is false, so it is left out"
+
+
+def test_every_partition_of_every_run_is_looked_at(tmp_path, monkeypatch):
+    """With another number of clients there is another one of the same data, alpha and seed."""
+    monkeypatch.chdir(ROOT)
+    layout = Layout.load(["config.yaml"], ["scale=test", "mechanism=true"])
+    monkeypatch.chdir(tmp_path)
+    files = {layout.partition_file(place) for place in layout.runs.to_dict("records")}
+    assert any("/clients~5/" in file for file in files)
+    assert set(check(layout, ["partition"])["file"]) == files
 
 
 def test_another_configuration_is_named_for_every_run(copy):

@@ -1,16 +1,16 @@
 """Whether claims about trained runs hold, from all seeds that there are for their settings.
 
-A verdict errs in at most 5 % of the cases in which there is no difference: each direction is a test at 2.5 %, shared
-out among the comparisons where any one of them could decide. A claim that allows for a margin is denied only by what is
-beyond it: what is true within its margin is denied in at most 5 % of the cases, too. One seed decides nothing.
+Where runs scatter symmetrically, a verdict errs in at most 5 % of the cases in which there is no difference: each
+direction is a test at 2.5 %, shared out among the comparisons where any one of them could decide. A claim that allows
+for a margin is denied only by what is beyond it: what is true within its margin is denied in at most 5 % of the cases,
+too. One seed decides nothing. Where scatter is skewed and unlike at once, verdicts err more often (docs/statistics.md).
 
 Two tests must agree: the one with the residual variance of all arms that train, and the paired one of the two arms
 alone. The first alone errs in 24 % of the cases where an arm scatters three times as much as the nine others, whatever
 the number of seeds, and no test of the scatter before it helps with three seeds (10 % for the best that was tried). The
-second is exact whatever the variances of the two are, and keeps company with the first because of accuracies in coarse
-steps. The price is power where all arms scatter alike: a difference of four standard errors is found with 3, 5 and 10
-seeds in 56, 83 and 94 % of the cases, and would be by the first alone in 97. Neither is exact where scatter is skewed
-and unlike at once (docs/statistics.md).
+second is exact for normal scatter, whatever the variances of the two are, and keeps company with the first because of
+accuracies in coarse steps. The price is power where all arms scatter alike: a difference of four standard errors is
+found with 3, 5 and 10 seeds in 56, 83 and 94 % of the cases, and would be by the first alone in 97.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ def _data_file(layout: Layout, file: str) -> tuple[str, str]:
 
 
 def _partitions(layout: Layout) -> Iterator[Finding]:
-    for place in table_rows(layout.runs.drop_duplicates(["dataset", "alpha", "seed"])):
-        yield _looked_at("partition", layout.partition_file(place), partial(_partition, layout, place))
+    for file, place in {layout.partition_file(place): place for place in table_rows(layout.runs)}.items():
+        yield _looked_at("partition", file, partial(_partition, layout, place))
 
 
 def _partition(layout: Layout, place: Mapping[str, Any]) -> tuple[str, str]:
@@ -133,7 +133,8 @@ def _labels(layout: Layout, dataset: str) -> Any:
 
 
 def _runs(layout: Layout) -> Iterator[Finding]:
-    partitions = {file: _readable_partition(file) for file in map(layout.partition_file, table_rows(layout.runs))}
+    files = dict.fromkeys(map(layout.partition_file, table_rows(layout.runs)))
+    partitions = {file: _readable_partition(file) for file in files}
     for place in table_rows(layout.runs):
         dealt = partitions[layout.partition_file(place)]
         yield _looked_at("run", layout.run_folder(place), partial(_run, layout, place, dealt))

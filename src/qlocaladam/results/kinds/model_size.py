@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,20 +86,21 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
         axes.set_xticks(fp32["parameters"], [EngFormatter(places=1, sep="")(count) for count in fp32["parameters"]])
     share.set_title(f"{spec['labels']['dataset'][dataset]}, after {fp32['steps'].iloc[0]} steps of FP32")
     way.set_title("The same steps with each arm")
-    drawn.suptitle(_finding(table, fp32, labels))
+    drawn.suptitle(_finding(table, lines, labels))
     label_ends(drawn)
     return drawn
 
 
-def _finding(table: pd.DataFrame, fp32: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    """The smallest and the largest model: how many variances are below the floor, and which path is the shortest."""
-    below = [100 * fp32[["zero", "below"]].iloc[place].sum() for place in (0, -1)]
-    paths = {arm: table[table["arm"] == arm]["relative_way"] for arm in labels if arm in set(table["arm"])}
-    shortest = min(paths, key=lambda arm: paths[arm].iloc[-1])
-    share = " to ".join(f"{percent:.0f}" for percent in below)
-    path = " to ".join(f"{paths[shortest].iloc[place]:.2f}" for place in (0, -1))
-    words = f"{share} % of variances below the floor, path of {labels[shortest]} {path}"
-    return textwrap.fill(f"From the smallest to the largest model: {words}", TITLE)
+def _finding(table: pd.DataFrame, arms: Collection[str], labels: Mapping[str, str]) -> str:
+    """The smallest and the largest model: how many variances are below the floor, and which of these paths is the
+    shortest."""
+    sizes = table["parameters"]
+    ends = [table[sizes == size].set_index("arm") for size in (sizes.min(), sizes.max())]
+    below = [100 * of_size.loc["fp32", ["zero", "below"]].sum() for of_size in ends]
+    shortest = ends[-1].loc[list(arms), "relative_way"].idxmin()
+    first, last = (of_size.loc[shortest, "relative_way"] for of_size in ends)
+    words = f"Variances below the floor: {below[0]:.0f} % in the smallest model, {below[1]:.0f} % in the largest. "
+    return textwrap.fill(f"{words}Path of {labels[shortest]}: {first:.2f} and {last:.2f} of FP32's", TITLE)
 
 
 def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:

@@ -113,7 +113,7 @@ def _finding(errors: pd.DataFrame, arms: Collection[str], names: Spec) -> str:
     if tiny.empty:
         return "No variance is below the floor"
     worst = tiny.groupby("arm")["p99"].max()
-    said = [f"{worst[arm]:.2g} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
+    said = [f"{two_digits(worst[arm])} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
     words = f"99th percentile of error up to {said[0]}, up to {said[1]} (learning rates)"
     return textwrap.fill(f"Variance below the floor: {words}", TITLE)
 
