@@ -30,7 +30,7 @@ SAID = "said.txt"
 
 def two_runs_a_table_and_a_figure(config):
     config["experiments"] = [{"name": "main", "dataset": "cifar10", "arm": ["fp32", "q-localadam"]}]
-    config["tables"] = {"main": config["tables"]["main"]}
+    config["tables"] = {"main": {**config["tables"]["main"], "experiments": ["main"]}}
     config["figures"] = {"convergence_cifar10": config["figures"]["convergence_cifar10"]}
     config["gallery"] = []
     del config["figures"]["convergence_cifar10"]["panels"][1:]

@@ -201,13 +201,14 @@ def test_a_command_is_told_the_same_configuration():
 
 
 def strings(part: Any, *place: Any):
-    """The place of every string of a configuration, keys that name things included."""
+    """The place of every string of a configuration, of a list of strings the first: the others are read as it is."""
     if isinstance(part, dict):
         for key, value in part.items():
             yield from strings(value, *place, key)
     elif isinstance(part, list):
         for number, value in enumerate(part):
-            yield from strings(value, *place, number)
+            if number == 0 or not isinstance(value, str):
+                yield from strings(value, *place, number)
     elif isinstance(part, str):
         yield place
 

@@ -110,7 +110,9 @@ def _tables(config: Config) -> None:
 def shown_runs(config: Config, entry: Config, selection: Config | None = None) -> pd.DataFrame:
     """The runs that an entry or a panel of it shows; of one of a group, as if that were on."""
     groups = {entry["group"]: True} if "group" in entry else {}
-    return grid.selected(grid.expand({**config, **groups}), selection or entry)
+    selection = selection or entry
+    shown = [experiment for experiment in config["experiments"] if experiment["name"] in selection["experiments"]]
+    return grid.selected(grid.expand({**config, **groups, "experiments": shown}), selection)
 
 
 def one_run_but_for_seeds(what: str, rows: pd.DataFrame, axes: tuple[str, ...], by: str) -> None:
