@@ -72,7 +72,7 @@ CHANGES = [
     change_of("defaults", "block_size", value=32),
     change_of("defaults", "lr", value=0.01),
     change_of("defaults", "seed", value=7),
-    change_of("experiments", 0, "alpha", value=0.2),
+    change_of("experiments", 4, "alpha", value=0.2),
     several(
         change_of("tables", "main", "caption", value="Other"),
         change_of("figures", "block_size", "panels", 0, "where", value={"dataset": "cifar100"}),
