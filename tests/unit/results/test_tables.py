@@ -169,7 +169,9 @@ def arms_table(**entry):
 
 def rows_of(table):
     """The cells of the body, as they stand in the LaTeX."""
-    body = re.search(r"\\midrule\n(.*)\\bottomrule", table.latex(), re.DOTALL).group(1)
+    body = re.search(
+        r"\\(?:midrule|endfoot)\n((?:(?!\\endfoot).)*)(?:\\bottomrule|\\end\{longtable\})", table.latex(), re.S
+    ).group(1)
     lines = [line for line in body.splitlines() if line != r"\midrule"]
     return [[cell.strip() for cell in line.removesuffix(r"\\").split("&")] for line in lines]
 
@@ -335,7 +337,7 @@ def test_learning_rates_and_differences(runs, files):
         [r"\multirow{2}{*}{Digits}", "$10^{-3}$", r"\textbf{81.91}", "--"],
         ["", r"$5\times10^{-4}$", "81.79", "$-0.12$"],
     ]
-    assert "against the first row of a data set" in table.caption
+    assert "from the first row of a data set" in table.caption
 
 
 def test_rows_stand_in_the_order_of_the_runs(runs, files):
