@@ -169,9 +169,8 @@ def arms_table(**entry):
 
 def rows_of(table):
     """The cells of the body, as they stand in the LaTeX."""
-    body = re.search(
-        r"\\(?:midrule|endfoot)\n((?:(?!\\endfoot).)*)(?:\\bottomrule|\\end\{longtable\})", table.latex(), re.S
-    ).group(1)
+    above, below = (r"\endfoot", r"\end{longtable}") if table.breaks else (r"\midrule", r"\bottomrule")
+    body = table.latex().partition(f"{above}\n")[2].rpartition(below)[0]
     lines = [line for line in body.splitlines() if line != r"\midrule"]
     return [[cell.strip() for cell in line.removesuffix(r"\\").split("&")] for line in lines]
 
