@@ -38,6 +38,7 @@ rule check_results:
     log:
         f"{TOGETHER}/logs/check_results.log",
     localrule: True
+    threads: 2
     conda:
         "../../envs/environment.yaml"
     params:

@@ -7,7 +7,7 @@ with logged(snakemake.log[0]):
     from qlocaladam.results.layout import Layout
 
     layout = Layout(snakemake.params.config)
-    findings = check.check(layout)
+    findings = check.check(layout, processes=snakemake.threads)
     print(check.summary(findings, layout), end="")
     write(snakemake.output.csv, findings)
     write(snakemake.output.html, check.as_html(findings, layout))

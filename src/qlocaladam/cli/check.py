@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", nargs="+", metavar="KIND", help="data, partition, run, analysis, exact, test, table, figure, ..."
     )
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="make results again in N processes")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
     layout = Layout.load(arguments.configfile, arguments.config)
     if layout.kept:
         raise ValueError("reference is True; accepted: false, for what is kept is checked where it is read")
-    findings = check.check(layout, arguments.only or check.KINDS)
+    findings = check.check(layout, arguments.only or check.KINDS, arguments.processes)
     print(check.summary(findings, layout), end="", flush=True)
     if arguments.csv:
         write(arguments.csv, findings)

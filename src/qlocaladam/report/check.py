@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from html import escape
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from qlocaladam.analysis import contrasts, registered, significance
+from qlocaladam.checks import whole_number
 from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.runs import read_runs
@@ -56,12 +59,15 @@ Texts = Mapping[str, str | bytes]
 """What files must hold, by their paths."""
 
 
-def check(layout: Layout, kinds: Collection[str] = KINDS) -> pd.DataFrame:
-    """One row a file that the configuration asks for: its kind, the file, the verdict and why."""
+def check(layout: Layout, kinds: Collection[str] = KINDS, processes: int = 1) -> pd.DataFrame:
+    """One row a file that the configuration asks for: its kind, the file, the verdict and why. What is made of runs is
+    made again in so many processes, because figures take most of the time."""
+    whole_number("processes", processes, 1)
     trained = {"data": _data, "partition": _partitions, "run": _runs, "analysis": _client_analyses}
     findings = [finding for kind, look in trained.items() if kind in kinds for finding in look(layout)]
-    for kind, paths, make in _made_of_runs(layout):
-        findings += _compared(kind, paths, make) if kind in kinds else ()
+    made = [result for result in _made_of_runs(layout) if result[0] in kinds]
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        findings += chain.from_iterable(pool.starmap(_compared, made, chunksize=1))
     return pd.DataFrame(findings, columns=Finding._fields)
 
 
@@ -209,21 +215,20 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     yield "page", pages, partial(_pages, layout)
 
 
-def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> Iterator[Finding]:
+def _compared(kind: str, paths: list[str], make: Callable[[], Texts]) -> list[Finding]:
     there = [path for path in paths if Path(path).exists()]
-    yield from (Finding(kind, path, MISSING, "not there") for path in paths if path not in there)
+    findings = [Finding(kind, path, MISSING, "not there") for path in paths if path not in there]
     if not there:
-        return
+        return findings
     try:
         texts = make()
     except (ValueError, KeyError, OSError) as error:
-        reason = f"cannot be made again: {error}"
-        yield from (Finding(kind, path, WRONG, reason) for path in there)
-        return
+        return findings + [Finding(kind, path, WRONG, f"cannot be made again: {error}") for path in there]
     for path in there:
         own, made = Path(path).read_bytes(), texts[path]
         expected = made if isinstance(made, bytes) else made.encode()
-        yield Finding(kind, path, SOUND if own == expected else WRONG, _difference(path, own, expected))
+        findings.append(Finding(kind, path, SOUND if own == expected else WRONG, _difference(path, own, expected)))
+    return findings
 
 
 def _difference(path: str, own: bytes, expected: bytes) -> str:
