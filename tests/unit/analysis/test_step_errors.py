@@ -20,6 +20,7 @@ from qlocaladam.federated.settings import RunSettings
 from qlocaladam.jobs import write_analysis
 from qlocaladam.optim import ARMS
 from qlocaladam.results import figures, tables
+from qlocaladam.results.kinds import ANALYSES
 
 TINY = RunSettings(width=4, image_size=32, batch_size=8, epochs=1, flip=False)
 SCHEMES = {
@@ -34,9 +35,11 @@ SMALL, STEP = 5e-12, 1000
 
 def command(dealt_digits, out, **options):
     """As its rule makes it."""
-    _, data, dealt = dealt_digits
+    data, _, dealt = dealt_digits
     size = {"width": 4, "image_size": 32, "batch_size": 8, "epochs": 1, "after": 1, "flip": False}
-    write_analysis(out, trained.analyse("step_errors", {**size, **options}, data, dealt, SCHEMES))
+    size |= {"train_images": 150, "test_images": 20}
+    analysed = trained.analyse("step_errors", {**size, **options}, data, dealt, SCHEMES)
+    write_analysis(out, dict(zip(ANALYSES["step_errors"].files, analysed, strict=True)))
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
