@@ -31,9 +31,9 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 def steps_of(kernel, arm, rounding):
     """Each step begins from the reference's state with gradients of its own, so that one more is one more sample: most
     of them for what an arm does by itself, and for the one arm of which the roundings are told apart."""
-    if rounding == ARMS[arm].get("rounding", "nearest"):
-        return 60 if kernel == "fused" else 30
-    return 20 if kernel == "fused" or arm == "normalised" else 2
+    if rounding == ARMS[arm].get("rounding", "nearest") or arm == "normalised":
+        return 20 if kernel == "fused" else 10
+    return 10 if kernel == "fused" else 2
 
 
 @every_kernel

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from published_memory import PUBLISHED
 from scipy import stats
 
 from qlocaladam.analysis import data_distribution, memory, participation, precision, scaling, significance
@@ -252,9 +251,10 @@ def test_precision_of_nothing_is_refused() -> None:
 # Memory and scaling
 
 
-def test_published_memory_is_one_table() -> None:
-    found = memory.optimizer_memory(ARMS, PUBLISHED).set_index(["dataset", "arm", "block_size"])
-    assert {key: f"{value / 1e6:.2f}" for key, value in found["published_bytes"].items()} == PUBLISHED
+def test_memory_is_one_table() -> None:
+    places = [(dataset, arm, 64) for dataset in ("cifar10", "cifar100") for arm in ("fp32", "q-localadam")]
+    found = memory.optimizer_memory(ARMS, places).set_index(["dataset", "arm", "block_size"])
+    assert found.index.tolist() == places
     assert found["parameters"].unique().tolist() == [6_294_202, 11_227_812]
     assert (found["fp32_bytes"] == 8 * found["parameters"]).all()
     held = found.loc[[("cifar10", "q-localadam", 64), ("cifar100", "q-localadam", 64)]]
@@ -295,16 +295,10 @@ def test_unknown_memory_is_refused(wanted: tuple[str, str, int], fault: str) -> 
         memory.optimizer_memory({"fp32": {"arm": "fp32"}, "odd": {"arm": "adam"}}, [wanted])
 
 
-def test_published_scaling() -> None:
+def test_scaling() -> None:
     found = scaling.scaling()
     assert found["parameters"].tolist() == [10**7, 10**8, 10**9, 10**10]
-    digits = (1, 1, 0, 0)
-    printed = {
-        name: [f"{x:.{d}f}" for x, d in zip(found[name], digits, strict=True)] for name in ("fp32_mib", "held_mib")
-    }
-    assert printed == {"fp32_mib": ["76.3", "762.9", "7629", "76294"], "held_mib": ["21.5", "214.6", "2146", "21458"]}
     assert f"{found['held_mib'][0]:.2f}" == "21.46"
-    assert {f"{ratio:.2f}" for ratio in found["held_ratio"]} == {"3.56"}
     assert {f"{ratio:.2f}" for ratio in found["published_ratio"]} == {"3.37"}
     assert found["published_bytes"][0] == 23_750_000
     one = scaling.scaling([1], block_size=32).iloc[0]
