@@ -370,32 +370,25 @@ def test_dynamic_map_is_that_of_bitsandbytes(signed):
     assert torch.equal(dynamic_map(signed), functional.create_dynamic_map(signed=signed))
 
 
-@pytest.mark.parametrize("block_size", [1, 0, -4, 2.0, True, None, "64"])
-def test_bad_block_sizes_are_refused(block_size):
-    with pytest.raises(ValueError, match=f"block_size must be a whole number of at least 2, got {block_size!r}"):
-        LinearCodec(block_size)
-
-
-@pytest.mark.parametrize("offset", [0.0, -1e-8, math.inf, math.nan, 1e-40])
-def test_bad_offsets_are_refused(offset):
-    with pytest.raises(ValueError, match=r"log_offset must be finite and at least 1\.18e-38"):
-        LogCodec(offset=offset)
-
-
-def test_bad_rounding_is_refused():
-    with pytest.raises(ValueError, match="rounding must be one of nearest, floor, stochastic, got 'up'"):
-        LinearCodec(rounding="up")
-
-
-@pytest.mark.parametrize("bits", [0, 1, 16, 8.5, True, None, "8"])
-def test_bad_bits_are_refused(bits):
-    with pytest.raises(ValueError, match=f"bits must be one of 8, 4, got {bits!r}"):
-        LinearCodec(bits=bits)
-
-
-def test_what_4_bits_cannot_do_is_refused():
-    with pytest.raises(ValueError, match="block_size must be even at 4 bits, two codes to a byte, got 63"):
-        LinearCodec(63, bits=4)
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        *(
+            (LinearCodec, {"block_size": size}, f"block_size must be a whole number of at least 2, got {size!r}")
+            for size in (1, 0, -4, 2.0, True, None, "64")
+        ),
+        (LinearCodec, {"block_size": 63, "bits": 4}, "block_size must be even at 4 bits, two codes to a byte, got 63"),
+        *((LinearCodec, {"bits": b}, f"bits must be one of 8, 4, got {b!r}") for b in (0, 1, 16, 8.5, True, None, "8")),
+        (LinearCodec, {"rounding": "up"}, "rounding must be one of nearest, floor, stochastic, got 'up'"),
+        *(
+            (LogCodec, {"offset": offset}, r"log_offset must be finite and at least 1\.18e-38")
+            for offset in (0.0, -1e-8, math.inf, math.nan, 1e-40)
+        ),
+    ],
+)
+def test_wrong_options_are_refused_by_name(kind, options, said):
+    with pytest.raises(ValueError, match=said):
+        kind(**options)
 
 
 @pytest.mark.parametrize("bits", BITS)

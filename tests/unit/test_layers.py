@@ -13,13 +13,13 @@ LAYERS = ("optimizer", "data", "federated", "experiments", "analysis", "results"
 STARTING = ("__main__", "jobs")
 
 
-def layer(module: str) -> int:
+def layer(module):
     """Of `qlocaladam.PACKAGE.MODULE`."""
     package = [*module.split("."), ""][1]
     return LAYERS.index("cli" if package in STARTING else package if package in LAYERS else "optimizer")
 
 
-def imports(path: Path) -> set[str]:
+def imports(path):
     """Modules of this package that a file imports, wherever it does so."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):

@@ -1,11 +1,8 @@
 """The registered questions: the grid has the runs they ask for, no others have their seeds; how they are answered."""
 
-from __future__ import annotations
-
 import itertools
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,7 +50,7 @@ def test_registered_seeds_are_used_for_nothing_else(registered, runs):
 # Simulated runs: arms of loss scale 1, then of 1e-4, and how far each is from FP32, which is at 60 %.
 
 
-def said(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
+def said(table):
     """Answer and status of each question, which are the same in all of its rows."""
     for _, own in table.groupby("question"):
         assert own["dataset"].tolist() == REGISTRATION["datasets"]
@@ -82,7 +79,7 @@ def test_answers_are_as_expected_where_the_runs_are():
     assert (last["paired_p"], last["variance"]) == (pytest.approx(alone), "pooled")
 
 
-def one_question(expected: str) -> dict[str, Any]:
+def one_question(expected):
     question = {"name": "one", "asks": "Is it?", "arm": "normalised", "baseline": "fp32", "expected": expected}
     return {**deepcopy(REGISTRATION), "questions": [question]}
 

@@ -1,7 +1,5 @@
 """Training runs as tables, and the commands that make tables and figures of them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from qlocaladam.experiments.runs import collapsed, read_histories, read_runs
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path):
     return Runs(tmp_path / "runs")
 
 
@@ -162,7 +160,7 @@ def test_a_history_that_was_changed_is_refused(runs):
         read_histories(found)
 
 
-def make_table(runs: pd.DataFrame, folder: Path, memory: Path, ok: bool = True, **entry: object) -> str:
+def make_table(runs, folder, memory, ok=True, **entry):
     spec = {
         "name": "main",
         "kind": "runs",
@@ -180,7 +178,7 @@ def make_table(runs: pd.DataFrame, folder: Path, memory: Path, ok: bool = True, 
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Path:
+def memory(tmp_path):
     (tmp_path / "memory.csv").write_text(MEMORY)
     return tmp_path / "memory.csv"
 

@@ -3,8 +3,6 @@
 Also where arms scatter unlike each other, collapse now and then, lack seeds or have accuracies in coarse steps.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,11 +1,8 @@
 """Numbers that a text quotes: the paper's own where nothing is trained, arithmetic where something is, and LaTeX."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -33,7 +30,7 @@ PLACES = [
 
 
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory) -> dict[str, Path]:
+def exact(tmp_path_factory):
     """What needs no training, as rules make it."""
     folder = tmp_path_factory.mktemp("exact")
     for name in EXACT_FILES:
@@ -78,16 +75,16 @@ def test_what_a_peer_would_hold_of_the_papers_models_is_not_guessed(exact, tmp_p
 
 
 @pytest.fixture
-def runs(tmp_path) -> Runs:
+def runs(tmp_path):
     return Runs(tmp_path / "runs")
 
 
-def collected(runs, files: dict[str, Path]) -> dict[str, Number]:
+def collected(runs, files):
     return {number.name: number for number in collect(SPEC, runs, files)}
 
 
 @pytest.fixture
-def numbers(runs, exact) -> dict[str, Number]:
+def numbers(runs, exact):
     return collected(runs({"accuracy": [50.0]}), exact)
 
 
@@ -164,7 +161,7 @@ def test_a_client_without_samples_has_dashes(runs, exact, tmp_path):
     assert numbers["client/cifar10/0.1/1/dominant"].text == "4"
 
 
-def grid_of_runs(runs: Runs) -> Any:
+def grid_of_runs(runs):
     return runs(
         {"accuracy": [40.0, 55.73, 50.0]},
         {"accuracy": [30.0, 61.47, 59.96], "arm": "q-localadam"},
@@ -277,7 +274,7 @@ cifar10,1.0,naive-int8,2,1 2,15.0,1.0,14.0,16.0,5.0,50.0,1.0,9.0,5.0,2.0,0.04,,,
 
 
 @pytest.fixture
-def tested(tmp_path) -> Path:
+def tested(tmp_path):
     (tmp_path / "significance.csv").write_text(SIGNIFICANCE)
     return tmp_path / "significance.csv"
 
