@@ -236,11 +236,6 @@ def test_bytes_are_exact(kind, numel, block_size):
     assert codec.nbytes(numel) == codes + metadata * math.ceil(numel / block_size)
 
 
-def test_a_parameter_takes_one_and_a_quarter_bytes_at_4_bits():
-    """Both states, blocks of 64: 6.4 times less than 8 bytes in FP32."""
-    assert 2 * LINEAR_4(64).nbytes(64_000) == 2 * LOG_4(64).nbytes(64_000) == 1.25 * 64_000
-
-
 def test_codes_of_4_bits_lie_two_to_a_byte_the_first_one_low():
     encoded = LINEAR_4(16).encode(torch.tensor([0.0, 1.0, 2.0, 15.0, 7.0]))
     assert encoded.codes.tolist() == [0x10, 0xF2, 0x07]
@@ -462,12 +457,3 @@ def test_published_precision(seed):
     error = {r: ((there_and_back(LogCodec(3000, r), x) - x).abs() / x).mean().item() for r in ("nearest", "floor")}
     assert error["nearest"] == pytest.approx(0.0158, abs=0.002)
     assert error["floor"] == pytest.approx(0.0311, abs=0.004)
-
-
-def test_encoded_is_only_codes_and_ranges():
-    encoded = LogCodec(64).encode(torch.rand(100))
-    assert isinstance(encoded, Encoded)
-    assert encoded.codes.dtype == torch.uint8
-    assert encoded.codes.shape == (100,)
-    assert encoded.ranges.dtype == torch.float32
-    assert encoded.ranges.shape == (2, 2)

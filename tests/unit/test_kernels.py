@@ -277,8 +277,8 @@ def test_results_do_not_depend_on_threads(bits):
 def test_results_do_not_depend_on_the_launch_grid(bits, monkeypatch):
     from qlocaladam.kernels import triton as module
 
-    shapes, results = [(5000,), (37,), (64,), (1,), (700,)], []
-    for values in (64, 512, 2048, 2**15):
+    shapes, results = [(1300,), (37,), (64,), (1,), (700,)], []
+    for values in (64, 512, 2**15):
         monkeypatch.setattr(module, "PROGRAM_VALUES", values)
         _, compiled = pair("triton", shapes, rounding="stochastic", bits=bits)
         give(compiled, [torch.randn(s, generator=torch.Generator().manual_seed(0)) for s in shapes])

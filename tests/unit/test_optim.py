@@ -66,6 +66,7 @@ def test_arms_are_the_papers_and_ours():
         "normalised-4bit": ("normalised", "log"),
     }
     assert {name for name, arm in ARMS.items() if arm.get("bits") == 4} == {"normalised-4bit"}
+    assert ARMS["normalised"]["log_offset"] == ARMS["normalised-4bit"]["log_offset"] == 1e-16
     default = QLocalAdam([torch.zeros(1)]).defaults
     assert {k: default[k] for k in ("momentum", "variance")} == ARMS["q-localadam"]
 

@@ -84,16 +84,6 @@ def test_a_balanced_layout_is_what_the_formulas_say():
     assert row_of(table, "two")["tost_p"] == pytest.approx(stats.t.sf((4.05 - 1) / math.sqrt(2), 2))
 
 
-def test_more_arms_and_seeds_are_what_the_formulas_say():
-    values = np.random.default_rng(3).normal(80, 2, (5, 6)) + np.arange(5)[:, None]
-    found, error, freedom = by_hand(values)
-    arms = dict(zip(("fp32", "a", "b", "c", "d"), values, strict=True))
-    own = contrasts(runs_of(**arms).assign(lost=False), "last_third", "fp32")
-    assert [own[arm].difference for arm in "abcd"] == pytest.approx(found.tolist())
-    assert {own[arm].freedom for arm in "abcd"} == {freedom} == {20}
-    assert [own[arm].error for arm in "abcd"] == pytest.approx([error] * 4)
-
-
 def test_one_arm_alone_is_a_paired_test():
     ours = above(-3, -1, -4, -1.5, -9)
     row = row_of(compare(runs_of(fp32=FP32, arm=ours), margin=2 / 81), "arm")
@@ -291,7 +281,7 @@ def test_runs_that_differ_in_more_than_the_seed_are_refused(name):
 # Simulated runs, of which the truth is known: arms differ by what is given, seeds by 3 points, runs by 1.
 
 ARMS = ("fp32", "a", "b", "c", "d", "e", "f", "g")
-MANY, FEW = 2000, 60
+MANY, FEW = 2000, 20
 
 
 def simulated(seeds, shifts, count):

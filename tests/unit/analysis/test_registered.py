@@ -180,12 +180,6 @@ def test_other_alphas_and_loss_scales_do_not_count():
     )
 
 
-def test_runs_that_differ_in_more_than_the_seed_are_refused():
-    own = simulated()
-    with pytest.raises(ValueError, match=r"lr must be the same in all runs of cifar10, 0.1, fp32, got \[0.001, 0.01\]"):
-        answers(REGISTRATION, pd.concat([own, own.assign(lr=0.01)]), "small")
-
-
 def test_another_scale_answers_nothing():
     table = answers(REGISTRATION, simulated(), "quick")
     assert set(said(table).values()) == {("open", "another scale")}

@@ -500,14 +500,6 @@ def test_training_labels_ship_complete(name):
     assert (np.bincount(labels) == 50_000 // classes).all()
 
 
-def test_training_labels_give_the_papers_iid_clients():
-    """Tables of per-client distributions: CIFAR-10 C0 is Bird, 10.5 %; CIFAR-100 C3 is class 10, 1.6 %."""
-    order = np.random.RandomState(42).permutation(50_000).reshape(10, 5_000)
-    for name, client, dominant, percent in (("cifar10", 0, 2, 10.5), ("cifar100", 3, 10, 1.6)):
-        counts = np.bincount(training_labels(name)[order[client]])
-        assert (counts.argmax(), round(counts.max() / 50, 1)) == (dominant, percent)
-
-
 def test_label_files_are_small():
     files = list(Path(dataset_module.__file__).with_name("labels").iterdir())
     assert {file.name for file in files} == {"cifar10.gz", "cifar100.gz"}

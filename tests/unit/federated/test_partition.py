@@ -31,13 +31,6 @@ def labels():
     return {name: np.asarray(training_labels(name)) for name in ("cifar10", "cifar100")}
 
 
-def test_the_remainder_of_the_paper_is_dropped(labels):
-    part = partition(labels["cifar10"], 10, 0.1, SEED)
-    found = summary(part, labels["cifar10"])
-    assert (found.samples, found.dropped, found.clients, found.empty_clients) == (49_969, 31, 10, 0)
-    assert (found.min_samples, found.max_samples) == (1_040, 9_826)
-
-
 def test_published_indices_are_the_recipe_word_for_word(labels):
     stream = np.random.RandomState(SEED)
     expected = [[] for _ in range(10)]

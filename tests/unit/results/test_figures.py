@@ -633,8 +633,9 @@ def test_saving_twice_and_drawing_twice_give_the_same_bytes(runs, files, tmp_pat
     wanted = [
         (panel("arm"), [accuracies]),
         *((spec(kind, where={"dataset": "cifar10"}), []) for kind in ("distributions", "precision", "heatmap")),
-        (spec("contrasts", table="a"), []),
-        (spec("registered", table="a"), []),
+        *((spec(kind, table="a"), []) for kind in ("contrasts", "registered")),
+        (spec("step_errors", where={"dataset": "cifar10", "arm": ["fp32", "q-localadam"]}), []),
+        (spec("variance", where={"dataset": "cifar10"}), []),
     ]
     for one, of_panel in wanted:
         figure = figures.draw(one, of_panel, files)
