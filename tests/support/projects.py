@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -13,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from processes import PROCESSES
 
 ROOT = Path(__file__).parents[2]
 PAPER = ("main.tex", "references.bib", "published.yaml", "registered.yaml", "released.yaml")
 PARTS = ("Snakefile", "config.yaml", "workflow", "envs", *(f"paper/{name}" for name in PAPER))
 RUN = "results/test/runs/dataset~cifar10/alpha~0.1/arm~{arm}/block_size~64/lr~0.001/seed~42/summary.json"
-
-
-# Snakemake and what its Snakefile needs are imported once; each call is a copy of that process.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["snakemake.cli", "qlocaladam.ledger.claims", "qlocaladam.results.layout"])
 
 
 def begin(folder: Path, environment: dict[str, str], said: str) -> None:

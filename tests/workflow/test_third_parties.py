@@ -7,7 +7,6 @@ file. A child that hangs is killed.
 import contextlib
 import copy
 import io
-import multiprocessing
 import os
 import socket
 import time
@@ -16,6 +15,8 @@ import weakref
 
 import pytest
 import torch
+from bits import content
+from processes import PROCESSES
 from torch import nn
 
 import qlocaladam
@@ -96,19 +97,7 @@ def states(optimizer):
 
 def assert_same(ours, theirs):
     """Bit for bit, dtypes and keys included."""
-    assert type(ours) is type(theirs)
-    if isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        ours, theirs = list(ours.values()), [theirs[key] for key in ours]
-    elif isinstance(ours, torch.Tensor):
-        assert ours.dtype == theirs.dtype
-        assert torch.equal(ours, theirs)
-        return
-    elif not isinstance(ours, list):
-        assert ours == theirs
-        return
-    for one, other in zip(ours, theirs, strict=True):
-        assert_same(one, other)
+    assert content(ours) == content(theirs)
 
 
 def assert_close(ours, theirs):
@@ -413,12 +402,9 @@ def child(rank, world, task, folder, arguments):
 
 def in_processes(task, folder, *arguments, world=2):
     """What `task(rank, folder, *arguments)` returns in every process. Fails with the traceback of a child."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "torch.distributed.checkpoint", "torch.distributed.fsdp", "qlocaladam"])
     folder.mkdir(parents=True, exist_ok=True)
-    children = [
-        context.Process(target=child, args=(rank, world, task, folder, arguments), daemon=True) for rank in range(world)
-    ]
+    given = [(rank, world, task, folder, arguments) for rank in range(world)]
+    children = [PROCESSES.Process(target=child, args=args, daemon=True) for args in given]
     for process in children:
         process.start()
     end = time.monotonic() + PATIENCE
