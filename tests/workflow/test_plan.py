@@ -15,6 +15,7 @@ import yaml
 from projects import ROOT, TEST, Project, mistake
 
 from qlocaladam.experiments.grid import GROUPS
+from qlocaladam.results.layout import CLIENT_FILES
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
 SCALE = ("scales", "test")
@@ -26,12 +27,13 @@ class Job(NamedTuple):
     inputs: frozenset[str]
     outputs: frozenset[str]
     does: str
+    light: bool
 
 
 def jobs(project: Project, *arguments: str) -> set[Job]:
     """All jobs of a plan that make files."""
     return {
-        Job(job["rule"], frozenset(job["input"]), frozenset(job["output"]), job["does"])
+        Job(job["rule"], frozenset(job["input"]), frozenset(job["output"]), job["does"], job["light"])
         for job in project.jobs(*TEST, *arguments)
         if job["output"]
     }
@@ -119,9 +121,11 @@ def test_the_first_plan_leaves_nothing_to_do(finished, fresh, name, change, tmp_
 
 
 def test_groups_change_no_job_of_the_plain_call(fresh):
-    """What is made by the same command from the same inputs has the same bytes."""
+    """What is made by the same command from the same inputs has the same bytes. And what trains is all that a cluster
+    gets of it."""
     clone, plain = fresh
     more = jobs(clone, *(f"{group}=true" for group in GROUPS))
+    assert {job.rule for job in more if not job.light} == {"training_run", *CLIENT_FILES}
     made = frozenset().union(*(job.outputs for job in plain))
     shared = {job for job in more if job.outputs & made}
     assert {"memory", "table", "figure", "training_run", "distributions"} <= {job.rule for job in shared}
