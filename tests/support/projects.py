@@ -41,9 +41,10 @@ def _snakemake(arguments: tuple[str, ...], plan: str, *caller: Any) -> None:
     def shown(job: Any, **given: Any) -> None:
         files = {"input": sorted(job.input), "output": sorted(job.output)}
         params = repr(sorted((name or "", repr(value)) for name, value in job.params._allitems()))
-        does = {"does": f"{job.shellcmd} {params}", "light": job.rule.name in job.rule.workflow._localrules}
+        does = {"command": job.shellcmd or "", "params": params}
+        light = job.rule.name in job.rule.workflow._localrules
         with open(plan, "a") as file:
-            print(json.dumps({"rule": job.rule.name, **files, **does}), file=file)
+            print(json.dumps({"rule": job.rule.name, **files, **does, "light": light}), file=file)
         show(job, **given)
 
     Job.log_info = shown
@@ -81,8 +82,8 @@ class Project:
             return text, [json.loads(line) for line in plan]
 
     def jobs(self, *arguments: str) -> list[dict[str, Any]]:
-        """Each job of a dry run: its rule, input and output, what it `does`, its command and parameters, and whether it
-        is `light`, which a cluster's submission host does itself."""
+        """Each job of a dry run: its rule, input, output, command and parameters, and whether it is `light`, which a
+        cluster's submission host does itself."""
         return self._run(("--dry-run", *arguments), True)[1]
 
     def planned(self, *arguments: str) -> dict[str, int]:

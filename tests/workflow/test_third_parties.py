@@ -8,10 +8,15 @@ import contextlib
 import copy
 import io
 import os
+import re
+import runpy
 import socket
+import subprocess
+import sys
 import time
 import traceback
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -319,6 +324,34 @@ def test_gradient_release_trains_the_same_and_keeps_one_gradient(name):
     assert max(alive) == max(p.nbytes for p in own)
     assert all(p.grad is None for p in own)
     assert all(gradient() is None for gradient in gone), "nothing else holds a gradient"
+
+
+# Examples
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "digits.py")
+
+
+@pytest.mark.filterwarnings("default")  # what frameworks tell their users
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_example_trains_as_it_stands(script, tmp_path, monkeypatch, capfd, torchvision, fresh_accelerate):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    if script == "ddp.py":
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        subprocess.run([*launcher, str(EXAMPLES / script)], check=True)
+    else:
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+    said = capfd.readouterr().out
+    (accuracy,) = re.findall(r"^accuracy ([\d.]+) %$", said, re.MULTILINE)
+    assert float(accuracy) > 80, "chance is 10"
+    assert "the same weights: False" not in said
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_every_example_is_listed():
+    listed = re.findall(r"^\| `(\w+\.py)` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == SCRIPTS
 
 
 # Distributed checkpoints
