@@ -225,8 +225,8 @@ def _steadier(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
 def _less_spread(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
     """The first scatters less over seeds than the second, by Levene's test about the medians.
 
-    That test keeps its level only nearly, so it is done at half of it. The F-test of two variances does not at all: with
-    ten seeds it errs in 13 % of the cases where tails are heavy, and in 23 where scatter is skewed.
+    That test keeps its level only nearly, so it is done at half of it. The F-test of two variances does not at all: it
+    errs in 13 % of the cases with heavy tails and ten seeds, and in 23 with skewed scatter.
     """
     seeds = samples[0].values.keys() & samples[1].values.keys()
     first, second = ([sample.values[seed] for seed in sorted(seeds)] for sample in samples)
