@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlocaladam.federated.sampling import participation, participation_summary, sample_clients, steps_per_round
+from qlocaladam.analysis.participation import sampling
+from qlocaladam.federated.sampling import sample_clients, steps_per_round
 
 seeds = st.integers(0, 2**32 - 1)
 
 
 def test_published_sampling_statistics() -> None:
     # Appendix, "Client Sampling Statistics": mean 60.0, standard deviation 6.3, 50 to 74.
-    counts = participation(sample_clients(42, 120, 10, 5), 10)
-    assert counts.tolist() == [50, 74, 55, 58, 60, 57, 61, 64, 65, 56]
-    found = participation_summary(counts)
-    assert (f"{found.mean:.1f}", f"{found.std:.1f}", found.min, found.max) == ("60.0", "6.3", 50, 74)
+    found = sampling(42, 120, 10, 5)
+    assert found["counts"] == [50, 74, 55, 58, 60, 57, 61, 64, 65, 56]
+    assert (f"{found['mean']:.1f}", f"{found['std']:.1f}", found["min"], found["max"]) == ("60.0", "6.3", 50, 74)
 
 
 def test_the_recipe_word_for_word() -> None:
@@ -35,13 +35,12 @@ def test_rounds_hold_different_clients_and_repeat(seed: int, rounds: int, client
     assert drawn.shape == (rounds, per_round)
     assert drawn.dtype == np.int64
     assert all(len(set(chosen)) == per_round for chosen in drawn.tolist())
-    assert participation(drawn, clients).sum() == rounds * per_round
+    assert sum(sampling(seed, rounds, clients, per_round)["counts"]) == rounds * per_round
     assert np.array_equal(sample_clients(seed, rounds + 3, clients, per_round)[:rounds], drawn)
 
 
 def test_full_participation_takes_everyone_every_round() -> None:
-    found = participation_summary(participation(sample_clients(42, 7, 5, 5), 5))
-    assert (found.mean, found.std, found.min, found.max) == (7.0, 0.0, 7, 7)
+    assert sampling(42, 7, 5, 5) == {"counts": [7] * 5, "mean": 7.0, "std": 0.0, "min": 7, "max": 7}
 
 
 @pytest.mark.parametrize(
@@ -60,15 +59,6 @@ def test_nonsense_is_refused(arguments: tuple[Any, ...], fault: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011
         sample_clients(*arguments)
     assert str(error.value) == fault
-
-
-def test_counting_refuses_what_sampling_cannot_give() -> None:
-    with pytest.raises(ValueError, match="samples must be clients from 0 to 4, got 5"):
-        participation([[1, 5]], 5)
-    with pytest.raises(ValueError, match="samples must be whole numbers, a row for each round, got float64"):
-        participation([[1.0]], 5)
-    with pytest.raises(ValueError, match="counts must be one number a client and at least one"):
-        participation_summary([])
 
 
 def test_published_steps() -> None:
