@@ -133,8 +133,8 @@ def refuse_unreadable(path: str | Path) -> None:
         said = " ".join(str(error).split())
         raise ValueError(f"{path}: is not YAML ({said}); accepted: YAML with keys, as config.yaml has it") from None
     if not isinstance(node, yaml.MappingNode):
-        found = "empty" if node is None else "without keys"
-        raise ValueError(f"{path}: is {found}; accepted: YAML with keys, as config.yaml has it")
+        content = "empty" if node is None else "without keys"
+        raise ValueError(f"{path}: is {content}; accepted: YAML with keys, as config.yaml has it")
     for key, line in _repeated(node):
         raise ValueError(f"{path}: line {line} has the key {key!r} a second time; each may be there once")
 

@@ -142,8 +142,8 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     panels[0].set(yticks=range(len(questions)), ylim=(len(questions) - 0.5, -0.5))
     panels[0].set_yticklabels(names, fontsize=SMALL)
     answers = rows["answer"].unique()
-    found = {answer: {"linestyle": "", **_marker(answer)} for answer in MARKERS if answer in answers}
-    forest.legend(drawn, {**found, "90 % interval": {"linewidth": 2}})
+    answered = {answer: {"linestyle": "", **_marker(answer)} for answer in MARKERS if answer in answers}
+    forest.legend(drawn, {**answered, "90 % interval": {"linewidth": 2}})
     return drawn
 
 
