@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, overload
@@ -104,7 +104,7 @@ NOT_OFFERED = ("amsgrad", "foreach", "capturable", "differentiable", "fused")
 """Options of torch.optim.Adam that are accepted only where they ask for nothing."""
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)  # 8.0 is no number of bits
 def state_codecs(
     momentum: str,
     variance: str,

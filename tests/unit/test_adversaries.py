@@ -5,7 +5,6 @@ What could kill a process, or hang it, happens in a child.
 
 import copy
 import math
-import multiprocessing
 import os
 import pickle
 import signal
@@ -18,6 +17,7 @@ import torch
 from backends import CPU_BACKENDS
 from bits import content
 from covering import covering
+from processes import PROCESSES
 from torch import nn
 from torch.nn import Parameter
 from torch.optim import Adam, AdamW
@@ -102,10 +102,8 @@ def all_apart(pipe, task, cases):
 @cache
 def in_children(task, *choices):
     """What the task says to every combination of arguments, each in a process of its own."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "torch", "qlocaladam"])
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=all_apart, args=(theirs, task, list(product(*choices))), daemon=True)
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=all_apart, args=(theirs, task, list(product(*choices))), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -952,15 +950,6 @@ def test_betas_without_a_bound_are_refused_however_they_come(backend):
     refused(lambda: optimizer.load_state_dict(saved), optimizer, match="beta1")
     optimizer.param_groups[0]["betas"] = wrong
     refused(lambda: step(optimizer, 5), optimizer, match="beta1")
-
-
-@pytest.mark.parametrize(
-    "options", [{"bits": 8.0}, {"log_offset": "small"}, {"momentum": ["linear"]}, {"lr": torch.tensor(1j)}], ids=str
-)
-def test_options_of_the_wrong_type_are_refused_by_name(options):
-    (name,) = options
-    with pytest.raises(ValueError, match=name):
-        QLocalAdam([torch.zeros(3)], **options)
 
 
 @some_arms
