@@ -18,7 +18,7 @@ from qlocaladam import (
     SoftsignCodec,
     UnsignedDynamicCodec,
 )
-from qlocaladam.codecs import BITS, ROUNDINGS, LargestCodec, NormalisedCodec, dynamic_map, uniform_noise
+from qlocaladam.codecs import BITS, ROUNDINGS, LargestCodec, NormalisedCodec, dynamic_map, fractions, noise_bits
 from qlocaladam.streams import mix, stream_key
 
 LINEAR_4, LOG_4 = partial(LinearCodec, bits=4), partial(LogCodec, bits=4)
@@ -299,7 +299,7 @@ def test_stochastic_rounding_depends_on_position_only(bits):
 
 
 def test_noise_is_uniform_and_keys_differ():
-    noise = uniform_noise(stream_key(1, 2, 3), 0, 100_000).double()
+    noise = fractions(noise_bits(stream_key(1, 2, 3), 0, 100_000)).double()
     assert noise.min() >= 0
     assert noise.max() < 1
     counts = torch.histc(noise, 100, 0, 1)

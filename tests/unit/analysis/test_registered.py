@@ -13,8 +13,9 @@ from scipy import stats
 from scripts import run_script
 
 from qlocaladam.analysis import registered as module
-from qlocaladam.analysis.registered import answers, load
+from qlocaladam.analysis.registered import answers
 from qlocaladam.experiments import configuration, grid
+from qlocaladam.experiments.configuration import registration as load
 from qlocaladam.results import kinds
 from qlocaladam.results.kinds import registered as shown
 
@@ -320,14 +321,15 @@ def test_a_configuration_without_the_table_needs_no_questions(monkeypatch):
 
 
 def test_the_script_answers_without_runs_and_refuses_in_one_line(written, tmp_path):
-    params = {"runs": [], "asked": None, "scale": "small"}
+    params = {"analysis": "registered", "runs": [], "asked": None, "options": {"scale": "small"}}
     path, out = written(lambda r: None), {"csv": tmp_path / "answers.csv"}
-    run_script("answers", tmp_path / "job", out, input={"questions": str(path)}, params=params)
+    run_script("test_over_seeds", tmp_path / "job", out, input={"questions": str(path)}, params=params)
     table = pd.read_csv(tmp_path / "answers.csv")
     assert tuple(table) == module.COLUMNS
     assert set(table["status"]) == {"runs missing"}
     path = written(lambda r: r.update(margin=5))
-    said = run_script("answers", tmp_path / "job", out, ok=False, input={"questions": str(path)}, params=params)
+    inputs = {"questions": str(path)}
+    said = run_script("test_over_seeds", tmp_path / "job", out, ok=False, input=inputs, params=params)
     assert said == f"qlocaladam: {path}: margin is 5; accepted: a number between 0 and 1\n"
 
 
