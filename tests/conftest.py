@@ -77,17 +77,27 @@ def dealt_digits(digits):
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory, worker_id):
-    """The whole DAG at the test scale, really run, once for all test processes. Not to be changed."""
+def once(tmp_path_factory, worker_id):
+    """What all test processes look at, and nobody changes: a path that the first who asks fills, and what that says."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "finished"
-    with FileLock(f"{folder}.lock"):
-        said = folder.with_suffix(".said")
-        if not said.exists():
-            project = Project.fresh(folder)
-            said.write_text(project.snakemake(*TEST))
+
+    def made(name, fill):
+        path = (base if worker_id == "master" else base.parent) / name
+        with FileLock(f"{path}.lock"):
+            said = path.with_suffix(".said")
+            if not said.exists():
+                said.write_text(fill(path))
+            return path, said.read_text()
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def finished(once):
+    """The whole DAG at the test scale, really run."""
+    folder, said = once("finished", lambda folder: Project.fresh(folder).snakemake(*TEST))
     project = Project(folder)
-    project.said = said.read_text()
+    project.said = said
     return project
 
 

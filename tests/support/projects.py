@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -13,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from processes import PROCESSES
 
 ROOT = Path(__file__).parents[2]
 PAPER = ("main.tex", "references.bib", "published.yaml", "registered.yaml", "released.yaml")
 PARTS = ("Snakefile", "config.yaml", "workflow", "envs", *(f"paper/{name}" for name in PAPER))
 RUN = "results/test/runs/dataset~cifar10/alpha~0.1/arm~{arm}/block_size~64/lr~0.001/seed~42/summary.json"
-
-
-# Snakemake and what its Snakefile needs are imported once; each call is a copy of that process.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["snakemake.cli", "qlocaladam.ledger.claims", "qlocaladam.results.layout"])
 
 
 def begin(folder: Path, environment: dict[str, str], said: str) -> None:
@@ -46,8 +41,10 @@ def _snakemake(arguments: tuple[str, ...], plan: str, *caller: Any) -> None:
     def shown(job: Any, **given: Any) -> None:
         files = {"input": sorted(job.input), "output": sorted(job.output)}
         params = repr(sorted((name or "", repr(value)) for name, value in job.params._allitems()))
+        does = {"command": job.shellcmd or "", "params": params}
+        light = job.rule.name in job.rule.workflow._localrules
         with open(plan, "a") as file:
-            print(json.dumps({"rule": job.rule.name, **files, "does": f"{job.shellcmd} {params}"}), file=file)
+            print(json.dumps({"rule": job.rule.name, **files, **does, "light": light}), file=file)
         show(job, **given)
 
     Job.log_info = shown
@@ -85,7 +82,8 @@ class Project:
             return text, [json.loads(line) for line in plan]
 
     def jobs(self, *arguments: str) -> list[dict[str, Any]]:
-        """Each job of a dry run: its rule, input and output, and what it `does`, its command and parameters."""
+        """Each job of a dry run: its rule, input, output, command and parameters, and whether it is `light`, which a
+        cluster's submission host does itself."""
         return self._run(("--dry-run", *arguments), True)[1]
 
     def planned(self, *arguments: str) -> dict[str, int]:

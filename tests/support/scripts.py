@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from projects import PROCESSES, ROOT, begin
+from processes import PROCESSES
+from projects import ROOT, begin
 from snakemake.iocontainers import InputFiles, Log, OutputFiles, Params, ResourceList, Snakemake, Wildcards
 
 

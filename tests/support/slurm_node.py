@@ -34,7 +34,7 @@ SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 SlurmdParameters=config_overrides
 ReturnToService=2
-MinJobAge=300
+MinJobAge=3600
 OverTimeLimit=0
 KillWait=2
 SlurmdTimeout=5

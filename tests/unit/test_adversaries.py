@@ -5,7 +5,6 @@ What could kill a process, or hang it, happens in a child.
 
 import copy
 import math
-import multiprocessing
 import os
 import pickle
 import signal
@@ -18,6 +17,7 @@ import torch
 from backends import CPU_BACKENDS
 from bits import content
 from covering import covering
+from processes import PROCESSES
 from torch import nn
 from torch.nn import Parameter
 from torch.optim import Adam, AdamW
@@ -102,10 +102,8 @@ def all_apart(pipe, task, cases):
 @cache
 def in_children(task, *choices):
     """What the task says to every combination of arguments, each in a process of its own."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "torch", "qlocaladam"])
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=all_apart, args=(theirs, task, list(product(*choices))), daemon=True)
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=all_apart, args=(theirs, task, list(product(*choices))), daemon=True)
     process.start()
     theirs.close()
     try:

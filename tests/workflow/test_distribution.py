@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from filelock import FileLock
 from packaging.requirements import Requirement
 from packaging.tags import sys_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -41,28 +40,23 @@ print("reference" if fused.library() is None else "fused")
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory, worker_id):
-    """The wheel and the sdist, built once for all test processes from a copy of the sources."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "published"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "dist").exists():
-            build(folder / "source", folder / "building")
-            (folder / "building").rename(folder / "dist")
-    (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
+def published(once):
+    """The wheel and the sdist, built from a copy of the sources."""
+    folder, _ = once("published", build)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return {"wheel": wheel, "sdist": sdist}
 
 
-def build(source, out):
-    shutil.rmtree(source, ignore_errors=True)
+def build(out):
+    source = out / "source"
     source.mkdir(parents=True)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, source)
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
-    for kind in ("wheel", "sdist"):
-        command = [sys.executable, "-c", BUILD, f"build_{kind}", str(out)]
-        done = subprocess.run(command, cwd=source, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    commands = [[sys.executable, "-c", BUILD, f"build_{kind}", str(out)] for kind in ("wheel", "sdist")]
+    done = [subprocess.run(command, cwd=source, capture_output=True, text=True) for command in commands]
+    assert [one.returncode for one in done] == [0, 0], done
+    return ""
 
 
 def needed(names):

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import defaultdict
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from projects import ROOT, TEST, mistake
+from projects import ROOT, TEST, Project, mistake
 
 from qlocaladam.experiments import configuration
+from qlocaladam.experiments.grid import GROUPS
 from qlocaladam.results import kinds
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
+SCHEMA = yaml.safe_load((ROOT / configuration.SCHEMA).read_text())
 DIGITS = ("scales", "test", "datasets", "cifar10")
 PANEL = {"experiments": ["heterogeneity"], "hue": "alpha"}
 HELD = {"kind": "clients", "caption": "Words"}
@@ -215,27 +218,43 @@ def strings(part: Any, *place: Any):
 
 PAYLOAD = 'x\'; touch pwned; "`touch pwned`" & | # {'
 PLAIN = "x'; touch pwned; `touch pwned` & | #"
-"""What a label may have: neither braces nor dollars."""
+"""Of it what a label may have: neither braces nor dollars."""
+
+
+def with_payloads(config: dict[str, Any], places: dict[tuple[Any, ...], int], payload: str) -> dict[str, Any] | None:
+    """The configuration with a payload at each of these places, if it is accepted."""
+    tried = deepcopy(config)
+    for place, number in places.items():
+        mistake(*place, value=f"{payload} {number}")(tried)
+    try:
+        configuration.refuse_by_schema(tried, SCHEMA)  # read once, as this is done hundreds of times
+        configuration.check(tried, ["config.yaml"], {}, kinds.check)
+    except ValueError:
+        return None
+    return tried
 
 
 def test_no_string_of_the_configuration_reaches_a_shell_as_a_command(copy):
-    """Each is refused, or put into a whole run of everything that is made of finished runs."""
+    """Each is refused, or put into a plan of everything, of which a table, its page and a figure are made."""
     config = {**yaml.safe_load((copy.folder / "config.yaml").read_text()), "scale": "test"}
-    schema, accepted = yaml.safe_load((ROOT / configuration.SCHEMA).read_text()), 0
-    for place in list(strings(config)):
-        for payload in (PAYLOAD, PLAIN):
-            tried = deepcopy(config)
-            mistake(*place, value=f"{payload} {accepted}")(tried)
-            try:
-                configuration.refuse_by_schema(tried, schema)
-                configuration.check(tried, ["config.yaml"], {}, kinds.check)
-            except ValueError:
-                continue
-            config, accepted = tried, accepted + 1
-            break
+    alike: dict[str, dict[tuple[Any, ...], int]] = defaultdict(dict)
+    for number, place in enumerate(strings(config)):
+        alike[[key for key in place if isinstance(key, str)][-1]][place] = number
+    accepted = 0
+    for places in alike.values():
+        together = with_payloads(config, places, PLAIN) is not None
+        for some in [places] if together else [{place: number} for place, number in places.items()]:
+            for payload in (PLAIN, PAYLOAD):  # what refuses the one refuses the other
+                if (tried := with_payloads(config, some, payload)) is None:
+                    break
+                config = tried
+                accepted += len(some) * (payload == PLAIN)
     assert accepted > 50, "captions and labels"
     (copy.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    copy.snakemake("tables", "figures", "pages", *TEST)
+    plan = copy.jobs(*TEST, *(f"{group}=true" for group in GROUPS))
+    assert [job["rule"] for job in plan if "pwned" in job["command"]] == []
+    copy.snakemake("results/test/tables/main.html", "figures/test/convergence_cifar10.pdf", *TEST)
+    assert "pwned" in (copy.folder / "results/test/tables/main.html").read_text()
     assert list(copy.folder.rglob("pwned*")) == []
     assert list(Path.cwd().glob("pwned*")) == []
 
@@ -248,8 +267,6 @@ def test_every_word_of_every_command_is_quoted():
 
 
 def test_snakemake_says_it_in_one_line_without_a_word_about_python(tmp_path):
-    from projects import Project
-
     project = Project.fresh(tmp_path / "project")
     for arguments, said in (
         (
@@ -268,8 +285,6 @@ def test_snakemake_says_it_in_one_line_without_a_word_about_python(tmp_path):
 
 
 def test_a_device_that_is_not_there_is_refused_before_any_job(tmp_path):
-    from projects import Project
-
     project = Project.fresh(tmp_path / "project")
     project.configure(mistake("scales", "test", "training", "device", value="cuda:99"))
     said = project.snakemake("train", *TEST, ok=False)

@@ -42,14 +42,14 @@ def test_what_would_be_typed_by_hand_is_found(text):
     assert typed(text)
 
 
-def test_the_document_compiles_without_a_missing_reference_or_an_overfull_box(copy):
+def test_the_document_compiles_without_a_missing_reference_or_an_overfull_box(finished):
     if not shutil.which("latexmk"):
         pytest.skip("latexmk is not installed")
-    copy.snakemake("paper", *TEST)
-    log = (copy.folder / "paper/generated/test/build/paper.log").read_text(errors="replace")
+    folder = finished.folder / "paper/generated/test"
+    log = (folder / "build/paper.log").read_text(errors="replace")
     assert not re.findall(r"undefined|multiply defined|Missing character", log)
     assert [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", log) if float(points) > 5] == []
-    pdf = copy.folder / "paper/generated/test/paper.pdf"
+    pdf = folder / "paper.pdf"
     assert pdf.read_bytes().startswith(b"%PDF")
     if shutil.which("pdftotext"):
         text = subprocess.run(["pdftotext", pdf, "-"], capture_output=True, text=True, check=True).stdout

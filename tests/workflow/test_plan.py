@@ -15,6 +15,7 @@ import yaml
 from projects import ROOT, TEST, Project, mistake
 
 from qlocaladam.experiments.grid import GROUPS
+from qlocaladam.results.layout import CLIENT_FILES
 
 CONFIG = yaml.safe_load((ROOT / "config.yaml").read_text())
 SCALE = ("scales", "test")
@@ -23,15 +24,17 @@ DIGITS, PAIRS = ((*SCALE, "datasets", name) for name in ("cifar10", "cifar100"))
 
 class Job(NamedTuple):
     rule: str
-    inputs: frozenset[str]
-    outputs: frozenset[str]
-    does: str
+    input: frozenset[str]
+    output: frozenset[str]
+    command: str
+    params: str
+    light: bool
 
 
 def jobs(project: Project, *arguments: str) -> set[Job]:
     """All jobs of a plan that make files."""
     return {
-        Job(job["rule"], frozenset(job["input"]), frozenset(job["output"]), job["does"])
+        Job(**{**job, "input": frozenset(job["input"]), "output": frozenset(job["output"])})
         for job in project.jobs(*TEST, *arguments)
         if job["output"]
     }
@@ -40,9 +43,9 @@ def jobs(project: Project, *arguments: str) -> set[Job]:
 def needed(before: set[Job], after: set[Job]) -> set[frozenset[str]]:
     """The outputs of what a change makes necessary."""
     must = {job for job in after if job not in before}
-    while more := {job for job in after - must if any(job.inputs & other.outputs for other in must)}:
+    while more := {job for job in after - must if any(job.input & other.output for other in must)}:
         must |= more
-    return {job.outputs for job in must}
+    return {job.output for job in must}
 
 
 def change_of(*place: object, value: object) -> tuple[str, object]:
@@ -50,7 +53,7 @@ def change_of(*place: object, value: object) -> tuple[str, object]:
 
 
 def several(*changes: tuple[str, Callable[[dict[str, Any]], None]]) -> tuple[str, Callable[[dict[str, Any]], None]]:
-    """One plan shows several changes if what is made of one is made of no other: runs of two data sets, say."""
+    """One plan shows several changes if the first that is made of one is made of no other: runs of two arms, say."""
 
     def change(config: dict[str, Any]) -> None:
         for _, one in changes:
@@ -64,9 +67,11 @@ CHANGES = [
     change_of("clients", value=7),
     change_of("datasets", "cifar10", "label", value="Other"),
     change_of("arms", "fp32", "label", value="Other"),
-    change_of("arms", "naive-int8", "arm", value="dynamic-8bit"),
-    change_of("arms", "naive-int8", "lr", value=0.01),
-    change_of("arms", "naive-int8", "block_size", value=32),
+    several(
+        change_of("arms", "naive-int8", "arm", value="dynamic-8bit"),
+        change_of("arms", "momentum-only", "lr", value=0.01),
+        change_of("arms", "variance-only", "block_size", value=32),
+    ),
     change_of("arms", "naive-int8", "options", value={"variance_floor": 1e-8}),
     change_of("defaults", "alpha", value=0.2),
     change_of("defaults", "block_size", value=32),
@@ -75,11 +80,11 @@ CHANGES = [
     change_of("experiments", 4, "alpha", value=0.2),
     several(
         change_of("tables", "main", "caption", value="Other"),
+        change_of("tables", "lr_sensitivity", "columns", value=["best"]),
+        change_of("tables", "blocksize_ablation", "where", value={"dataset": "cifar10"}),
         change_of("figures", "block_size", "panels", 0, "where", value={"dataset": "cifar100"}),
         change_of("figures", "optimizer_dist_c10", "where", value={"dataset": "cifar100"}),
     ),
-    change_of("tables", "main", "columns", value=["best"]),
-    change_of("tables", "main", "where", value={"dataset": "cifar10"}),
     change_of(*SCALE, "training", "rounds", value=3),
     *(
         several(change_of(*DIGITS, "training", value=of_digits), change_of(*PAIRS, "training", value=of_pairs))
@@ -90,10 +95,8 @@ CHANGES = [
             ({"flip": True}, {"precision": "bf16"}),
         )
     ),
-    change_of(*DIGITS, "data", value="digit-pairs"),
-    change_of(*DIGITS, "label", value="Other"),
-    change_of(*DIGITS, "train_images", value=200),
-    change_of(*DIGITS, "test_images", value=50),
+    several(change_of(*DIGITS, "data", value="digit-pairs"), change_of(*PAIRS, "label", value="Other")),
+    several(change_of(*DIGITS, "train_images", value=200), change_of(*PAIRS, "test_images", value=50)),
 ]
 
 
@@ -113,17 +116,19 @@ def test_the_first_plan_leaves_nothing_to_do(finished, fresh, name, change, tmp_
     config = ("--configfile", str(tmp_path / "config.yaml"))
     wanted = needed(before, jobs(clone, *config))
     assert wanted, "it changes something"
-    planned = {job.outputs for job in jobs(finished, *config)}
+    planned = {job.output for job in jobs(finished, *config)}
     assert planned == wanted
     assert not (clone.folder / "results").exists()
 
 
 def test_groups_change_no_job_of_the_plain_call(fresh):
-    """What is made by the same command from the same inputs has the same bytes."""
+    """What is made by the same command from the same inputs has the same bytes. And what trains is all that a cluster
+    gets of it."""
     clone, plain = fresh
     more = jobs(clone, *(f"{group}=true" for group in GROUPS))
-    made = frozenset().union(*(job.outputs for job in plain))
-    shared = {job for job in more if job.outputs & made}
+    assert {job.rule for job in more if not job.light} == {"training_run", *CLIENT_FILES}
+    made = frozenset().union(*(job.output for job in plain))
+    shared = {job for job in more if job.output & made}
     assert {"memory", "table", "figure", "training_run", "distributions"} <= {job.rule for job in shared}
     assert shared <= plain
     pages = {"ledger_page", "reproducibility_page", "results_page"}

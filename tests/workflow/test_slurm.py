@@ -83,13 +83,31 @@ def made(project: Project) -> dict[str, bytes]:
     return {name: path.read_bytes() for path, name in names.items() if not TIMED.search(name)}
 
 
-def test_all_of_it_is_made_by_jobs_and_has_the_bytes_of_a_local_run(node: Slurm, project: Project, finished: Project):
-    command = [sys.executable, "-m", "snakemake", *CLUSTER, *TEST]
-    said = project.folder / "said.txt"
+def test_a_job_over_its_time_limit_is_tried_again_with_more_time(node: Slurm, longer: Project, tmp_path, request):
+    submitted = Submitted(longer, tmp_path / "copy", change=mistake("scales", "test", "resources", "runtime", value=1))
+    [[job, limit]] = node.queue("jobid", "timelimit")
+    assert limit == "1:00"
+    request.getfixturevalue("finished")  # made meanwhile, as no limit is shorter than a minute
+    said, _ = submitted.process.communicate()
+    assert submitted.process.returncode == 0, said
+    assert "FAILED: training_run Digits for CIFAR-10, alpha 0.1, Q-LocalAdam, seed 42: TIMEOUT; its log is " in said
+    assert "JobState=TIMEOUT" in node.ask("scontrol", "show", "job", job)
+    assert "TimeLimit=00:02:00" in node.ask("scontrol", "show", "job", str(int(job) + 1))
+    assert submitted.went_on_to_the_same_bytes()
+
+
+def test_what_jobs_make_has_the_bytes_of_a_local_run(node: Slurm, copy: Project, finished: Project):
+    """Runs of every block size and learning rate that the paper has, states of both models, and what shows them."""
+    runs = copy.folder / "results/test/runs"
+    lost = [run for name in ("block_size~32", "block_size~128", "lr~0.0005") for run in runs.rglob(name)]
+    for folder in (*lost, copy.folder / "results/test/analysis/distributions"):
+        shutil.rmtree(folder)
+    command = [sys.executable, "-m", "snakemake", "train", "analysis", "tables", "figures", *CLUSTER, *TEST]
+    said = copy.folder / "said.txt"
     jobs: dict[str, list[str]] = {}
     with (
         said.open("w") as screen,
-        subprocess.Popen(command, cwd=project.folder, stdout=screen, stderr=screen) as going,
+        subprocess.Popen(command, cwd=copy.folder, stdout=screen, stderr=screen) as going,
     ):
         while going.poll() is None:
             jobs |= {
@@ -98,14 +116,13 @@ def test_all_of_it_is_made_by_jobs_and_has_the_bytes_of_a_local_run(node: Slurm,
             }
             time.sleep(0.5)
     assert going.returncode == 0, said.read_text()
-    assert "41 of 41 training runs finished" in said.read_text()
+    assert "6 of 6 training runs finished" in said.read_text()
     # Light rules are not submitted; a run, and a model whose states are looked at, asks for what its scale says.
     rules = Counter(comment.split("_wildcards_")[0] for comment, *_ in jobs.values())
-    assert rules == {"rule_training_run": 41, "rule_distributions": 2}
+    assert rules == {"rule_training_run": 6, "rule_distributions": 2}
     assert {tuple(asked) for _, *asked in jobs.values()} == {("5:00", "1", "1500M", "N/A")}
 
-    wanted, got = made(finished), made(project)
-    assert len([name for name in wanted if name.endswith("summary.json") and "/runs/" in name]) == 41
+    wanted, got = made(finished), made(copy)
     assert got.keys() == wanted.keys()
     assert [name for name in wanted if got[name] != wanted[name]] == []
 
@@ -139,16 +156,4 @@ def test_a_job_whose_node_dies_goes_on_when_the_node_is_back(node: Slurm, longer
     node.start_node()
     said, _ = submitted.process.communicate()
     assert submitted.process.returncode == 0, said
-    assert submitted.went_on_to_the_same_bytes()
-
-
-def test_a_job_over_its_time_limit_is_tried_again_with_more_time(node: Slurm, longer: Project, tmp_path):
-    submitted = Submitted(longer, tmp_path / "copy", change=mistake("scales", "test", "resources", "runtime", value=1))
-    [[job, limit]] = node.queue("jobid", "timelimit")
-    assert limit == "1:00"
-    until(lambda: node.queue("timelimit") == [["2:00"]], "a second attempt with twice the time")
-    said, _ = submitted.process.communicate()
-    assert submitted.process.returncode == 0, said
-    assert "FAILED: training_run Digits for CIFAR-10, alpha 0.1, Q-LocalAdam, seed 42: TIMEOUT; its log is " in said
-    assert "JobState=TIMEOUT" in node.ask("scontrol", "show", "job", job)
     assert submitted.went_on_to_the_same_bytes()

@@ -7,15 +7,21 @@ file. A child that hangs is killed.
 import contextlib
 import copy
 import io
-import multiprocessing
 import os
+import re
+import runpy
 import socket
+import subprocess
+import sys
 import time
 import traceback
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
+from bits import content
+from processes import PROCESSES
 from torch import nn
 
 import qlocaladam
@@ -96,19 +102,7 @@ def states(optimizer):
 
 def assert_same(ours, theirs):
     """Bit for bit, dtypes and keys included."""
-    assert type(ours) is type(theirs)
-    if isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        ours, theirs = list(ours.values()), [theirs[key] for key in ours]
-    elif isinstance(ours, torch.Tensor):
-        assert ours.dtype == theirs.dtype
-        assert torch.equal(ours, theirs)
-        return
-    elif not isinstance(ours, list):
-        assert ours == theirs
-        return
-    for one, other in zip(ours, theirs, strict=True):
-        assert_same(one, other)
+    assert content(ours) == content(theirs)
 
 
 def assert_close(ours, theirs):
@@ -332,6 +326,34 @@ def test_gradient_release_trains_the_same_and_keeps_one_gradient(name):
     assert all(gradient() is None for gradient in gone), "nothing else holds a gradient"
 
 
+# Examples
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "digits.py")
+
+
+@pytest.mark.filterwarnings("default")  # what frameworks tell their users
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_example_trains_as_it_stands(script, tmp_path, monkeypatch, capfd, torchvision, fresh_accelerate):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    if script == "ddp.py":
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        subprocess.run([*launcher, str(EXAMPLES / script)], check=True)
+    else:
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+    said = capfd.readouterr().out
+    (accuracy,) = re.findall(r"^accuracy ([\d.]+) %$", said, re.MULTILINE)
+    assert float(accuracy) > 80, "chance is 10"
+    assert "the same weights: False" not in said
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_every_example_is_listed():
+    listed = re.findall(r"^\| `(\w+\.py)` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == SCRIPTS
+
+
 # Distributed checkpoints
 
 
@@ -413,12 +435,9 @@ def child(rank, world, task, folder, arguments):
 
 def in_processes(task, folder, *arguments, world=2):
     """What `task(rank, folder, *arguments)` returns in every process. Fails with the traceback of a child."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "torch.distributed.checkpoint", "torch.distributed.fsdp", "qlocaladam"])
     folder.mkdir(parents=True, exist_ok=True)
-    children = [
-        context.Process(target=child, args=(rank, world, task, folder, arguments), daemon=True) for rank in range(world)
-    ]
+    given = [(rank, world, task, folder, arguments) for rank in range(world)]
+    children = [PROCESSES.Process(target=child, args=args, daemon=True) for args in given]
     for process in children:
         process.start()
     end = time.monotonic() + PATIENCE

@@ -175,6 +175,44 @@ def test_as_many_seeds_as_are_said_to_be_needed_decide_four_of_five():
     assert decided("greater", seeds, [1.5, 0.0])[True] == pytest.approx(0.8, abs=0.05)
 
 
+# How far an arm scatters over seeds.
+
+SHAPES = {
+    "normal": np.random.Generator.standard_normal,
+    "tails": lambda rng, size: rng.standard_t(5, size),
+    "skewed": np.random.Generator.standard_exponential,
+}
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 6, 10])
+@pytest.mark.parametrize("blocks", [0.0, 1.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_arms_that_scatter_alike_are_rarely_told_apart_whatever_the_shape(seeds, blocks, shape):
+    def draw(rng):
+        return 50 + blocks * rng.normal(size=seeds) + SHAPES[shape](rng, (2, seeds))
+
+    found = judged("less_spread", draw, pooled=False)
+    assert found[True] + found[False] <= MOST
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(0.1, True), (10.0, False)])
+def test_arms_that_scatter_unlike_each_other_are_told_apart(scale, verdict):
+    found = judged("less_spread", lambda rng: np.array([[scale], [1.0]]) * rng.normal(size=(2, 10)), pooled=False)
+    assert found[verdict] > 0.8
+    assert found[not verdict] == 0
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [(1, "one seed: nothing decides"), (3, "3 seeds cannot tell how far"), (5, "no scatter on either side")],
+)
+def test_what_cannot_tell_scatter_decides_nothing(seeds, said):
+    same = Sample(dict.fromkeys(range(seeds), 50.0), "d/0.1", False)
+    judgement = verdicts.judge("less_spread", [same, same], {}, {})
+    assert judgement.holds is None
+    assert judgement.words.startswith(said)
+
+
 # How far a claim's runs are apart, on one data set against another.
 
 
