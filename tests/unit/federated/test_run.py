@@ -363,7 +363,10 @@ def test_the_command_line_from_data_to_results(tmp_path, capsys, monkeypatch):
         (["--partition", "missing.npz"], "missing.npz"),
         (["--option", "eps"], "'eps' is not of the form NAME=VALUE"),
     ):
-        assert text in refused(capsys, [*arguments, *wrong])
+        with pytest.raises(SystemExit) as stopped:
+            main([*arguments, *wrong])
+        assert stopped.value.code != 0
+        assert text in capsys.readouterr().err
     assert "either --data or --labels-of" in refused(capsys, ["partition", "--out", "p.npz"])
 
 
