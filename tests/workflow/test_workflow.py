@@ -26,7 +26,7 @@ def test_a_dry_run_shows_the_41_runs_of_the_paper_at_larger_scales_too(project, 
 @pytest.mark.parametrize(
     ("group", "runs", "made"),
     [
-        ("controls", 112, {}),
+        ("controls", 112, {"contrasts": 2}),
         ("beyond", 233, {"contrasts": 3}),
         ("mechanism", None, {"contrasts": 6}),
         ("registered", 144, {"answers": 1}),  # nine arms and loss scales, two data sets, eight seeds
