@@ -60,16 +60,9 @@ def noise_bits(key: int, first: int, count: int, device: torch.device | None = N
     return bits.view(-1)[start : start + count]
 
 
-def uniform_noise(key: int, first: int, count: int, device: torch.device | None = None) -> Tensor:
-    """Numbers in [0, 1) that depend on nothing but the key and the position: entries first to first + count.
-
-    Of 16 bits: with so few, a whole level plus such a number is exact, and a level that is exact stays what it is.
-    """
-    return _fractions(noise_bits(key, first, count, device))
-
-
-def _fractions(noise: Tensor) -> Tensor:
-    """Of the upper halves of the noise, which is overwritten."""
+def fractions(noise: Tensor) -> Tensor:
+    """Noise, which is overwritten, as numbers in [0, 1) of its upper 16 bits: with so few, a whole level plus such a
+    number is exact, and a level that is exact stays what it is."""
     return noise.bitwise_right_shift_(16).bitwise_and_(0xFFFF).to(torch.float32).mul_(2.0**-16)
 
 
@@ -195,7 +188,7 @@ class Codec(ABC):
         """Codes of levels, which are overwritten; `noise` is for stochastic rounding."""
         levels.nan_to_num_(nan=0.0)
         if noise is not None:
-            levels += _fractions(noise)
+            levels += fractions(noise)
         elif self.rounding == "nearest":
             levels += 0.5
         return levels.clamp_(0, self.top).to(torch.uint8)
@@ -491,3 +484,12 @@ class NonzeroCodec(LargestCodec):
 
     def _values(self, codes: Tensor, ranges: Tensor, lone: tuple[int, ...] = ()) -> Tensor:
         return codes.to(torch.float32).add_(1).div_(self.top + 1).mul_(ranges)
+
+
+SIGNED_CODECS: dict[str, type[Codec]] = {
+    codec.name: codec for codec in (LinearCodec, NormalisedCodec, DynamicCodec, SoftsignCodec)
+}
+UNSIGNED_CODECS: dict[str, type[Codec]] = {
+    codec.name: codec for codec in (LogCodec, LinearCodec, UnsignedDynamicCodec, RootCodec, NonzeroCodec)
+}
+"""Those that can store momentum, and those that can store variance."""

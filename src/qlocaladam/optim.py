@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, overload
@@ -23,18 +23,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from qlocaladam import states
-from qlocaladam.codecs import (
-    Codec,
-    DynamicCodec,
-    Encoded,
-    LinearCodec,
-    LogCodec,
-    NonzeroCodec,
-    NormalisedCodec,
-    RootCodec,
-    SoftsignCodec,
-    UnsignedDynamicCodec,
-)
+from qlocaladam.codecs import SIGNED_CODECS, UNSIGNED_CODECS, Codec, Encoded, LogCodec
 from qlocaladam.kernels import Rule, Work, fused, memory, reference
 from qlocaladam.memory import MemoryReport, StateBytes, check_layout, state_bytes
 
@@ -70,19 +59,6 @@ LEAST_LINEAR_RANGE = 1e-8
 LEAST_LOG_RANGE = 1e-4
 """The least ranges of the released code: of values, and of natural logarithms."""
 
-SIGNED_CODECS: dict[str, type[Codec]] = {
-    "linear": LinearCodec,
-    "normalised": NormalisedCodec,
-    "dynamic": DynamicCodec,
-    "softsign": SoftsignCodec,
-}
-UNSIGNED_CODECS: dict[str, type[Codec]] = {
-    "log": LogCodec,
-    "linear": LinearCodec,
-    "dynamic": UnsignedDynamicCodec,
-    "root": RootCodec,
-    "nonzero": NonzeroCodec,
-}
 MOMENTUM_CODECS = (*SIGNED_CODECS, "fp32")
 VARIANCE_CODECS = (*UNSIGNED_CODECS, "fp32")
 CODEC_OPTIONS = ("momentum", "variance", "block_size", "rounding", "log_offset", "bits", "pad_blocks", "least_ranges")
@@ -128,7 +104,7 @@ NOT_OFFERED = ("amsgrad", "foreach", "capturable", "differentiable", "fused")
 """Options of torch.optim.Adam that are accepted only where they ask for nothing."""
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)  # 8.0 is no number of bits
 def state_codecs(
     momentum: str,
     variance: str,

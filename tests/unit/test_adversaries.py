@@ -952,15 +952,6 @@ def test_betas_without_a_bound_are_refused_however_they_come(backend):
     refused(lambda: step(optimizer, 5), optimizer, match="beta1")
 
 
-@pytest.mark.parametrize(
-    "options", [{"bits": 8.0}, {"log_offset": "small"}, {"momentum": ["linear"]}, {"lr": torch.tensor(1j)}], ids=str
-)
-def test_options_of_the_wrong_type_are_refused_by_name(options):
-    (name,) = options
-    with pytest.raises(ValueError, match=name):
-        QLocalAdam([torch.zeros(3)], **options)
-
-
 @some_arms
 def test_deterministic_mode_changes_nothing(arm):
     plain, _ = made(arm, "reference")

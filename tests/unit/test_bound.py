@@ -9,7 +9,7 @@ from covering import covering
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qlocaladam import ARMS, QLocalAdam, state_codecs
+from qlocaladam import ARMS, QLocalAdam
 from qlocaladam.optim import _rule
 from qlocaladam.states import stored
 
@@ -226,13 +226,3 @@ def test_a_unit_that_dies_comes_to_rest(backend):
         optimizer.step()
     # Half a level, which is all that a block whose ratios have shrunk together can hide.
     assert (param.detach() - before).abs().max() < 1e-3
-
-
-def test_codecs_of_the_normalised_arms():
-    for arm, bits in (("normalised", 8), ("normalised-4bit", 4)):
-        options = ARMS[arm]
-        codecs = state_codecs(options["momentum"], options["variance"], 64, "nearest", options["log_offset"], bits)
-        assert [codec.bits for codec in codecs] == [bits, bits]
-        assert codecs[0].relative
-        assert not codecs[1].relative
-        assert codecs[1].offset == 1e-16

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from backends import BACKENDS, CPU_BACKENDS
+from covering import covering
 from torch import nn
 
 from qlocaladam import ARMS, QLocalAdam, state_codecs
@@ -31,17 +32,6 @@ def train(model, loss, optimizer, steps=30):
         value.backward()
         optimizer.step()
     return value.item()
-
-
-@pytest.mark.skipif(fused.library() is None, reason="the fused kernel was not built")
-def test_fused_fp32_is_torch_adam_to_rounding():
-    (ours, our_loss), (theirs, their_loss) = problem(), problem()
-    peer = torch.optim.Adam(theirs.parameters(), weight_decay=0.01)
-    optimizer = QLocalAdam(ours.parameters(), backend="fused", weight_decay=0.01, **ARMS["fp32"])
-    train(ours, our_loss, optimizer, 50)
-    train(theirs, their_loss, peer, 50)
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
@@ -76,6 +66,7 @@ def test_arms_are_the_papers_and_ours():
         "normalised-4bit": ("normalised", "log"),
     }
     assert {name for name, arm in ARMS.items() if arm.get("bits") == 4} == {"normalised-4bit"}
+    assert ARMS["normalised"]["log_offset"] == ARMS["normalised-4bit"]["log_offset"] == 1e-16
     default = QLocalAdam([torch.zeros(1)]).defaults
     assert {k: default[k] for k in ("momentum", "variance")} == ARMS["q-localadam"]
 
@@ -176,8 +167,8 @@ def test_loading_takes_the_learning_rate_and_keeps_the_backend():
     assert optimizer.param_groups[0]["backend"] == "reference"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_memory_layout_changes_nothing(backend):
+@covering(backend=BACKENDS, each={"arm": list(ARMS)})
+def test_memory_layout_changes_nothing(backend, arm):
     rng = torch.Generator().manual_seed(0)
     values, grads = torch.randn(6, 4, 3, 5, generator=rng), torch.randn(3, 6, 4, 3, 5, generator=rng)
     layouts = {
@@ -190,7 +181,7 @@ def test_memory_layout_changes_nothing(backend):
     for param_layout in layouts:
         for grad_layout in ("contiguous", "channels last"):
             param = layouts[param_layout](values).requires_grad_()
-            optimizer = QLocalAdam([param], backend=backend)
+            optimizer = QLocalAdam([param], backend=backend, **ARMS[arm])
             for grad in grads:
                 param.grad = layouts[grad_layout](grad)
                 optimizer.step()
@@ -242,6 +233,18 @@ def test_in_place_updates_are_known_to_autograd():
         product.backward()
 
 
+WRONG_VALUES = [
+    ("lr", torch.tensor(-1.0)),
+    ("lr", torch.tensor([0.001, 0.001])),
+    ("lr", torch.tensor(1j)),
+    ("betas", (1.0, 0.0)),
+    ("betas", (torch.tensor([0.9, 0.9]), torch.tensor(0.99))),
+    ("bits", 8.0),
+    ("log_offset", "small"),
+    ("momentum", ["linear"]),
+]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -260,6 +263,8 @@ def test_in_place_updates_are_known_to_autograd():
         ({"log_offset": 0.0}, "log_offset must be .* got 0.0"),
         ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"backend": "cuda"}, "backend must be one of auto, fused, triton, reference, got 'cuda'"),
+        *(({name: value}, rf"\b{name}\b") for name, value in WRONG_VALUES),
+        *(({flag: True}, rf"\b{flag}\b") for flag in ("foreach", "fused", "capturable", "differentiable", "amsgrad")),
     ],
 )
 def test_wrong_arguments_say_what_is_wrong(options, message):

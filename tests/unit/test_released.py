@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, interpolate
 from qlocaladam import ARMS, QLocalAdam
 from qlocaladam.models import ResNet18
 
-STEPS, BLOCK, LR, BETA1, BETA2, EPS = 300, 64, 1e-3, 0.9, 0.999, 1e-8
+STEPS, BLOCK, LR, BETA1, BETA2, EPS = 100, 64, 1e-3, 0.9, 0.999, 1e-8
 
 LOG = {"padding": EPS, "least": 1e-4, "levels": lambda x: np.log(x + EPS)}
 LINEAR = {"padding": 0.0, "least": 1e-8, "levels": lambda x: x}
@@ -105,7 +105,7 @@ def real_gradients():
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("arm", CODES)
 def test_the_arms_of_the_paper_are_the_released_ones(arm, backend, real_gradients):
-    """Each of 300 steps starts from what the optimizer stored, so that a code on the edge counts in one step only."""
+    """Each of 100 steps starts from what the optimizer stored, so that a code on the edge counts in one step only."""
     params = [torch.zeros(g.shape, requires_grad=True) for g in real_gradients[0]]
     optimizer = QLocalAdam(params, backend=backend, **ARMS[arm])
     model, codes = Model(CODES[arm]), CODES[arm]

@@ -12,16 +12,18 @@ import pytest
 from projects import ROOT, TEST
 
 from qlocaladam import imports
-from qlocaladam.results.layout import EXACT_FILES
+from qlocaladam.results.layout import EXACT_FILES, TEST_FILES
 
 SOURCE = Path("src/qlocaladam")
 SCRIPTS = sorted(path.stem for path in (ROOT / "workflow/scripts").glob("*.py"))
 RENAMED = {"judge": "claims", "check_results": "check", "collect_numbers": "numbers", "collect_reference": "reference"}
 """Rules whose script has another name."""
+BY_NAME = {**dict.fromkeys(EXACT_FILES, "exact_analysis"), **dict.fromkeys(TEST_FILES, "test_over_seeds")}
+"""Rules whose script imports the analysis of their name."""
 RULES = {
-    **{name: name for name in SCRIPTS if name not in (*RENAMED.values(), "client_analysis", "exact_analysis")},
+    **{name: name for name in SCRIPTS if name not in (*RENAMED.values(), "client_analysis", *BY_NAME.values())},
     **RENAMED,
-    **dict.fromkeys(EXACT_FILES, "exact_analysis"),
+    **BY_NAME,
 }
 """The script of each rule. What trains has no code among its inputs."""
 PAGES = {"table_page", "ledger_page", "results_page", "kept_results_page", "reproducibility_page"}
@@ -41,7 +43,7 @@ for program in json.loads(sys.argv[1]):
 def reached(rule, *kinds):
     """Files of the package that the script of a rule depends on, by their paths in there."""
     script = RULES[rule]
-    by_name = [ROOT / SOURCE / f"analysis/{rule}.py"] if rule in EXACT_FILES else []
+    by_name = [ROOT / SOURCE / f"analysis/{rule}.py"] if rule in BY_NAME else []
     files = imports.reached(ROOT / SOURCE, ROOT / f"workflow/scripts/{script}.py", *by_name, *kinds)
     assert files.pop() == ROOT / f"workflow/scripts/{script}.py"
     return {path.relative_to(ROOT / SOURCE).as_posix() for path in files}
@@ -59,7 +61,7 @@ def test_what_a_script_loads_is_among_its_code():
     for rule, script in RULES.items():
         tree = ast.parse((ROOT / f"workflow/scripts/{script}.py").read_text())
         statements = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        by_name = [f"import qlocaladam.analysis.{rule}"] if rule in EXACT_FILES else []
+        by_name = [f"import qlocaladam.analysis.{rule}"] if rule in BY_NAME else []
         programs.append("\n".join([*statements, *by_name]))
     command = [sys.executable, "-c", "import pandas, torch\n" + LOADED, json.dumps(programs)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -437,9 +437,22 @@ def test_who_comes_with_older_results_is_told_what_changed(older):
     assert (verdict, reason) == (EARLIER, f"qlocaladam {versions['own']}, not {versions['kept']}")
     said = reference.summary(pd.DataFrame([{"run": "a", "verdict": verdict, "reason": reason}]), "quick")
     assert "What changed in version 0.2.0 (CHANGELOG.md):\n  the paper's arms compute what its released code" in said
-    assert "What changed" in reference.summary(
-        pd.DataFrame([{"run": "a", "verdict": OTHER, "reason": reason}]), "quick"
-    )
     for verdict, reason in ((IDENTICAL, ""), (OTHER, "rounds 2, not 3")):
         said = reference.summary(pd.DataFrame([{"run": "a", "verdict": verdict, "reason": reason}]), "quick")
         assert "What changed" not in said
+
+
+def test_runs_of_an_earlier_version_are_told_apart_by_that_alone(kept, results, tmp_path):
+    """Their files have not what is read of a run now, as those of 0.1.0: no seal, no hash of the settings."""
+    for folder in folders(results)[:2]:
+        shutil.copytree(folder, tmp_path / folder.relative_to(results))
+    old = folders(tmp_path)[0]
+    made, summarised = (json.loads((old / name).read_text()) for name in ("settings.json", "summary.json"))
+    made["versions"]["qlocaladam"] = "0.1.0"
+    later = ("last_third_accuracy", "mean_accuracy", "settings_sha256", "sha256")
+    (old / "settings.json").write_text(json.dumps(made))
+    (old / "summary.json").write_text(json.dumps({k: v for k, v in summarised.items() if k not in later}))
+    found = verify(kept, tmp_path / "runs")
+    assert found["verdict"].value_counts().to_dict() == {MISSING: 39, EARLIER: 1, IDENTICAL: 1}
+    assert found.loc[found["verdict"] == EARLIER, "reason"].tolist() == ["qlocaladam 0.1.0, not 0.2.0"]
+    assert "What changed in version 0.2.0" in summary(found, "test")

@@ -29,7 +29,7 @@ def test_a_dry_run_shows_the_41_runs_of_the_paper_at_larger_scales_too(project, 
         ("controls", 112, {"contrasts": 2}),
         ("beyond", 233, {"contrasts": 3}),
         ("mechanism", None, {"contrasts": 6}),
-        ("registered", 144, {"answers": 1}),  # nine arms and loss scales, two data sets, eight seeds
+        ("registered", 144, {"registered": 1}),  # nine arms and loss scales, two data sets, eight seeds
     ],
 )
 def test_groups_are_one_key_away(project, group, runs, made):
@@ -39,7 +39,7 @@ def test_groups_are_one_key_away(project, group, runs, made):
     planned = project.planned("--config", f"{group}=true")
     assert planned["training_run"] == len(both) > 41
     assert planned["significance"] == 1
-    assert {rule: planned[rule] for rule in ("contrasts", "answers") if rule in planned} == made
+    assert {rule: planned[rule] for rule in ("contrasts", "registered") if rule in planned} == made
     for part in ("table", "figure"):
         assert planned[part] == len([e for e in config[f"{part}s"].values() if e.get("group") in (None, group)])
 

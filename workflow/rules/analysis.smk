@@ -9,9 +9,7 @@ LACKING_ANALYSES = {
 rule analysis:
     input:
         [f"{EXACT}/{name}" for names in EXACT_FILES.values() for name in names],
-        [LAYOUT.significance_file(table) for table in LAYOUT.tested],
-        [LAYOUT.contrasts_file(table, name) for table in LAYOUT.compared for name in ("contrasts", "differences")],
-        [LAYOUT.answers_file(table) for table in LAYOUT.asking],
+        [LAYOUT.test_files(kind, table) for kind, tables in LAYOUT.tested.items() for table in tables],
         [LAYOUT.analysis_files(analysis, dataset) for analysis in CLIENT_FILES for dataset in LAYOUT.shown(analysis)],
 
 
@@ -37,63 +35,30 @@ for exact, files in EXACT_FILES.items():
             "../scripts/exact_analysis.py"
 
 
-rule significance:
-    input:
-        runs=table_runs,
-        code=code("significance"),
-    output:
-        LAYOUT.significance_file("{table}"),
-    log:
-        f"{RESULTS}/logs/significance/{{table}}.log",
-    localrule: True
-    conda:
-        "../../envs/environment.yaml"
-    params:
-        runs=table_folders,
-        asked=table_asked,
-    script:
-        "../scripts/significance.py"
+# Of the runs of a table, over their seeds.
+for kind in TEST_FILES:
 
-
-rule contrasts:
-    input:
-        runs=table_runs,
-        code=code("contrasts"),
-    output:
-        LAYOUT.contrasts_file("{table}"),
-        LAYOUT.contrasts_file("{table}", "differences"),
-    log:
-        f"{RESULTS}/logs/contrasts/{{table}}.log",
-    localrule: True
-    conda:
-        "../../envs/environment.yaml"
-    params:
-        runs=table_folders,
-        asked=table_asked,
-        margin=margin,
-        baseline=baseline,
-    script:
-        "../scripts/contrasts.py"
-
-
-rule answers:
-    input:
-        runs=table_runs,
-        questions=project_file("paper/registered.yaml"),
-        code=code("answers"),
-    output:
-        LAYOUT.answers_file("{table}"),
-    log:
-        f"{RESULTS}/logs/registered/{{table}}.log",
-    localrule: True
-    conda:
-        "../../envs/environment.yaml"
-    params:
-        runs=table_folders,
-        asked=table_asked,
-        scale=SCALE,
-    script:
-        "../scripts/answers.py"
+    rule:
+        name:
+            kind
+        input:
+            **LAYOUT.test_inputs(kind),
+            runs=table_runs,
+            code=code("test_over_seeds", f"analysis/{kind}"),
+        output:
+            LAYOUT.test_files(kind, "{table}"),
+        log:
+            f"{RESULTS}/logs/{kind}/{{table}}.log",
+        localrule: True
+        conda:
+            "../../envs/environment.yaml"
+        params:
+            analysis=kind,
+            runs=table_folders,
+            asked=table_asked,
+            options=test_options(kind),
+        script:
+            "../scripts/test_over_seeds.py"
 
 
 # These train a client or a model themselves.

@@ -20,7 +20,7 @@ from qlocaladam.ledger import presentation
 from qlocaladam.experiments import configuration, consistency, grid
 from qlocaladam.results import kinds, latex
 from qlocaladam.report import html, page
-from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, WITHOUT_PARTITION, Layout
+from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, TEST_FILES, WITHOUT_PARTITION, Layout
 from qlocaladam.report.progress import listen
 from qlocaladam.project import project_file
 

@@ -48,6 +48,13 @@ def analysis_options(analysis):
     return options
 
 
+def test_options(kind):
+    def options(wildcards):
+        return LAYOUT.test_options(kind, wildcards.table)
+
+    return options
+
+
 def analysis_minutes(analysis):
     def minutes(wildcards, attempt):
         return attempt * max(kinds.ANALYSES[analysis].minutes, SIZE["resources"]["runtime"])
@@ -69,14 +76,6 @@ def code_with_kind(script):
 
 def section(wildcards):
     return page.numbered(kinds.section(entry(wildcards)))
-
-
-def baseline(wildcards):
-    return entry(wildcards).get("baseline", "fp32")
-
-
-def margin(wildcards):
-    return entry(wildcards)["margin"]
 
 
 def table_inputs(wildcards):

@@ -97,7 +97,7 @@ rule reproducibility_page:
         registered=LAYOUT.reproducibility_spec()["registered"],
         numbers=f"{TOGETHER}/numbers.json",
         claims=f"{TOGETHER}/claims.csv",
-        tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=LAYOUT.asking),
+        tables=expand(f"{RESULTS}/tables/{{table}}.csv", table=LAYOUT.tested["registered"]),
         code=code("reproducibility_page"),
     output:
         f"{TOGETHER}/REPRODUCIBILITY.md",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from qlocaladam import RELEASED_FLOOR
 from qlocaladam.checks import whole_number
 from qlocaladam.codecs import ROUNDINGS, Codec, LogCodec
 from qlocaladam.data.dataset import Dataset
@@ -83,11 +84,6 @@ class States:
         """Numbers for all layers together, then those of each layer."""
         ends = np.cumsum(list(self.sizes.values()))
         return {"all": values, **dict(zip(self.sizes, np.split(values, ends[:-1]), strict=True))}
-
-    @property
-    def floor(self) -> float:
-        """The released code's floor on a variance that was decoded."""
-        return self.eps
 
     def denominator(self, variance: Values) -> Values:
         """What a momentum is divided by, with the variance's correction for a start at 0."""
@@ -300,10 +296,10 @@ def _step_errors(states: States, state: str, decoded: Values) -> tuple[Values, V
     momentum, variance = (states.values(name) for name in STATES)
     if state == "variance":
         exact = states.denominator(variance)
-        plain, floored = (exact / states.denominator(np.maximum(decoded, least)) - 1 for least in (0.0, states.floor))
+        plain, floored = (exact / states.denominator(np.maximum(decoded, least)) - 1 for least in (0.0, RELEASED_FLOOR))
     else:
         error = (decoded - momentum) / (1 - states.betas[0] ** states.step)
-        plain, floored = (error / states.denominator(np.maximum(variance, least)) for least in (0.0, states.floor))
+        plain, floored = (error / states.denominator(np.maximum(variance, least)) for least in (0.0, RELEASED_FLOOR))
     return np.abs(plain), np.abs(floored)
 
 

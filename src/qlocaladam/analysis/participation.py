@@ -5,16 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from qlocaladam.federated.sampling import participation, participation_summary, sample_clients, steps_per_round
+from qlocaladam.federated.sampling import sample_clients, steps_per_round
 from qlocaladam.files import json_text
 
 
 def sampling(seed: int = 42, rounds: int = 120, clients: int = 10, per_round: int = 5) -> dict[str, Any]:
-    """Rounds that each client takes part in, and their mean, deviation (with n), least and most."""
-    counts = participation(sample_clients(seed, rounds, clients, per_round), clients)
-    return {"counts": counts.tolist(), **vars(participation_summary(counts))}
+    """Rounds that each client takes part in; and their mean, deviation (with n: these are all clients), least and most.
+
+    The paper's: mean 60.0, deviation 6.3, 50 to 74.
+    """
+    counts = np.bincount(sample_clients(seed, rounds, clients, per_round).ravel(), minlength=clients)
+    summary = {"mean": counts.mean(), "std": counts.std(), "min": counts.min(), "max": counts.max()}
+    return {"counts": counts.tolist(), **{name: number.item() for name, number in summary.items()}}
 
 
 def steps(clients: pd.DataFrame, epochs: int = 2, batch: int = 64) -> pd.DataFrame:

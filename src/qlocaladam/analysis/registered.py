@@ -13,37 +13,21 @@ from typing import Any
 import pandas as pd
 
 from qlocaladam.analysis.contrasts import Contrast, check_only_seeds_differ, contrasts, paired
+from qlocaladam.experiments import configuration
 from qlocaladam.experiments.grid import text
 from qlocaladam.experiments.runs import METRICS, collapsed
 
 COLUMNS = (
     *("question", "asks", "expected", "dataset", "alpha", "loss_scale", "arm", "baseline", "metric", "seeds_wanted"),
     *("n", "seeds", "mean", "baseline_mean", "difference", "error", "freedom", "variance", "ci_low", "ci_high"),
-    *(
-        "tost_ci_low",
-        "tost_ci_high",
-        "margin",
-        "p",
-        "succeeds",
-        "wider_margin",
-        "wider_p",
-        "paired_p",
-        "paired_succeeds",
-    ),
-    *(*(f"{name}_difference" for name in METRICS), "answer", "status", "reason"),
+    *("tost_ci_low", "tost_ci_high", "margin", "p", "succeeds", "wider_margin", "wider_p", "paired_p"),
+    *("paired_succeeds", *(f"{name}_difference" for name in METRICS), "answer", "status", "reason"),
 )
 YES, NO, OPEN, EXPLORATORY = "yes", "no", "open", "exploratory"
 FINAL, PRELIMINARY, MISSING, ELSEWHERE = "final", "preliminary", "runs missing", "another scale"
 UNTESTABLE = "nothing to test"
 
 Json = Mapping[str, Any]
-
-
-def load(path: str | Path) -> dict[str, Any]:
-    """The registration; ValueError names what is wrong with it."""
-    from qlocaladam.experiments.configuration import registration  # here: a plan reads it, too, and needs no statistics
-
-    return registration(path)
 
 
 def answers(registration: Json, runs: pd.DataFrame, scale: str) -> pd.DataFrame:
@@ -147,3 +131,8 @@ def _p(contrast: Contrast, expected: str, margin: float) -> float:
         "not_worse": lambda: contrast.above(-margin),
     }
     return tests[expected]()
+
+
+def files(runs: pd.DataFrame, questions: Path, scale: str) -> dict[str, pd.DataFrame]:
+    """By the name of the file, from the registration."""
+    return {"answers.csv": answers(configuration.registration(questions), runs, scale)}

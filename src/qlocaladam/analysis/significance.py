@@ -96,3 +96,8 @@ def _tests(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
         result = {"ci_low": low, "ci_high": high, "t": test.statistic, "df": test.df, "p": test.pvalue}
         row |= {prefix + name: float(value) for name, value in result.items()}
     return row
+
+
+def files(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """By the name of the file."""
+    return {"significance.csv": compare(runs)}

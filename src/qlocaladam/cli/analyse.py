@@ -77,14 +77,11 @@ def _made(analysis: str, **given: Any) -> dict[str, Any]:
     name = analysis.replace("-", "_")
     if name in ("scaling", "precision", "data_distribution"):
         return dict(import_module(f"qlocaladam.analysis.{name}").files())
-    if analysis in ("significance", "contrasts"):
-        from qlocaladam.analysis import contrasts, significance
+    if name in ("significance", "contrasts"):
         from qlocaladam.experiments.runs import read_runs
 
-        runs = read_runs(given["runs"])
-        if analysis == "significance":
-            return {"significance.csv": significance.compare(runs)}
-        return dict(contrasts.files(runs, given["margin"], given["baseline"]))
+        runs, given = read_runs(given["runs"]), {key: given[key] for key in given.keys() & {"margin", "baseline"}}
+        return dict(import_module(f"qlocaladam.analysis.{name}").files(runs, **given))
     import torch
 
     torch.set_num_threads(given.pop("threads"))

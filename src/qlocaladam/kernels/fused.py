@@ -18,17 +18,13 @@ from torch import Tensor
 
 from qlocaladam.codecs import DYNAMIC_VALUES, ROUNDINGS, Codec
 from qlocaladam.kernels import CODES, Rule, Work, memory, missing_code
-from qlocaladam.kernels.memory import ADDRESSES, update_dense
-from qlocaladam.states import has_memory
+from qlocaladam.kernels.memory import ADDRESSES, TYPES, update_dense
 
 VALUES_PER_THREAD = 2**16
 """Below this, waking another thread costs more than it saves."""
 
 PARTS_PER_THREAD = 8
 """Into how many parts a thread's share is cut, so that others can take over from one that is held up."""
-
-# What fused.c calls by these numbers, as it does codes by those of CODES.
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 CELLS = 3073
 
@@ -45,27 +41,14 @@ TENSOR = np.dtype(
 
 class Settings(ctypes.Structure):
     _fields_ = (
-        ("block_size", ctypes.c_int64),
-        ("padded_size", ctypes.c_int64),
-        ("signed_code", ctypes.c_void_p),
-        ("unsigned_code", ctypes.c_void_p),
-        ("momentum_kind", ctypes.c_int32),
-        ("variance_kind", ctypes.c_int32),
-        ("rounding", ctypes.c_int32),
-        ("bits", ctypes.c_int32),
+        *((name, ctypes.c_int64) for name in ("block_size", "padded_size")),
+        *((name, ctypes.c_void_p) for name in ("signed_code", "unsigned_code")),
+        *((name, ctypes.c_int32) for name in ("momentum_kind", "variance_kind", "rounding", "bits")),
         ("stochastic_weights", ctypes.c_int32),
         ("seed", ctypes.c_uint32),
-        ("beta1", ctypes.c_float),
-        ("beta2", ctypes.c_float),
-        ("one_minus_beta1", ctypes.c_float),
-        ("one_minus_beta2", ctypes.c_float),
-        ("log_offset", ctypes.c_float),
-        ("least_momentum", ctypes.c_float),
-        ("least_variance", ctypes.c_float),
-        ("variance_padding", ctypes.c_float),
-        ("grad_sign", ctypes.c_float),
-        ("weight_decay", ctypes.c_float),
-        ("shrink", ctypes.c_float),
+        *((name, ctypes.c_float) for name in ("beta1", "beta2", "one_minus_beta1", "one_minus_beta2", "log_offset")),
+        *((name, ctypes.c_float) for name in ("least_momentum", "least_variance", "variance_padding")),
+        *((name, ctypes.c_float) for name in ("grad_sign", "weight_decay", "shrink")),
     )
 
 
@@ -117,15 +100,8 @@ def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) ->
     """Why the kernel cannot update this tensor, whose states these codecs store; None if it can."""
     if library() is None:
         return "was not built: install the package where a C compiler is, or use 'reference'"
-    if missing := missing_code(codecs):
-        return f"{missing}; use 'auto'"
-    if tensor.device.type != "cpu":
-        return f"runs on the CPU, got a tensor on {tensor.device}; use 'auto'"
-    if tensor.dtype not in TYPES:
-        return f"updates float32, bfloat16 and float16, got a tensor of {tensor.dtype}; use 'auto'"
-    if not has_memory(tensor):
-        return f"takes tensors as they are in memory, got a {type(tensor).__name__} that is not; use 'auto'"
-    return None
+    reason = missing_code(codecs) or memory.reason_against(tensor, "cpu", "the CPU")
+    return f"{reason}; use 'auto'" if reason else None
 
 
 def update(work: Sequence[Work], rule: Rule) -> None:

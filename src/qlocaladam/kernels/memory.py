@@ -19,6 +19,8 @@ from qlocaladam.states import has_memory
 LAYOUT, DTYPE = attrgetter("layout"), attrgetter("dtype")
 
 
+# What the kernels call these by.
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ADDRESSES = ("param", "grad", "momentum", "momentum_ranges", "variance", "variance_ranges")
 
 
@@ -33,6 +35,17 @@ class Table(ABC):
     @abstractmethod
     def run(self, rule: Rule, steps: Sequence[int]) -> None:
         """Take the step with this number, for each tensor."""
+
+
+def reason_against(tensor: Tensor, device: str, place: str) -> str | None:
+    """Why a kernel for such devices, on which it runs on this `place`, cannot update a tensor; None if it can."""
+    if tensor.device.type != device:
+        return f"runs on {place}, got a tensor on {tensor.device}"
+    if tensor.dtype not in TYPES:
+        return f"updates float32, bfloat16 and float16, got a tensor of {tensor.dtype}"
+    if not has_memory(tensor, device):
+        return f"takes tensors as they are in memory, got a {type(tensor).__name__} that is not"
+    return None
 
 
 def update_dense(work: Sequence[Work], rule: Rule, table: Callable[[Sequence[Work], Rule], Table]) -> None:

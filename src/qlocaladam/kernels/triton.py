@@ -25,8 +25,7 @@ from torch import Tensor
 
 from qlocaladam.codecs import Codec, dynamic_map
 from qlocaladam.kernels import CODES, Rule, Work, memory, missing_code
-from qlocaladam.kernels.memory import ADDRESSES, update_dense
-from qlocaladam.states import has_memory
+from qlocaladam.kernels.memory import ADDRESSES, TYPES, update_dense
 from qlocaladam.streams import stream_key
 
 BLOCK_SIZES = (32, 64, 128, 256)
@@ -36,8 +35,6 @@ WARPS = 4
 REGISTERS = {True: 128, False: 168}
 """Of a thread, at most, if tensors are aligned and if not: no aligned one needs so many; others need addresses for each
 value, and with 128 some spill. Not told a number the assembler keeps to one of its own, and spills."""
-
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 KINDS = {"fp32": 0, **CODES}
 
@@ -533,13 +530,7 @@ def reason_against(tensor: Tensor, codecs: tuple[Codec | None, Codec | None]) ->
     device = "cpu" if is_interpreted() else "cuda"
     if torch.version.hip:  # whose devices are called cuda too
         return "is made for GPUs of NVIDIA, got a torch for ROCm"
-    if tensor.device.type != device:
-        return f"runs on {'GPUs' if device == 'cuda' else 'the CPU when interpreted'}, got a tensor on {tensor.device}"
-    if tensor.dtype not in TYPES:
-        return f"updates float32, bfloat16 and float16, got a tensor of {tensor.dtype}"
-    if not has_memory(tensor, device):
-        return f"takes tensors as they are in memory, got a {type(tensor).__name__} that is not"
-    return None
+    return memory.reason_against(tensor, device, "GPUs" if device == "cuda" else "the CPU when interpreted")
 
 
 def update(work: Sequence[Work], rule: Rule) -> None:

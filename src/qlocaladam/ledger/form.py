@@ -17,7 +17,10 @@ SCHEMA = "workflow/schemas/published.schema.yaml"
 KINDS = ("exact", "trained", "derived", "claim")
 WAYS = ("from", "check", "rebuilt", "test", "untested")
 """How an entry is judged: what is printed elsewhere, as a number or as a claim; what was computed here, as either."""
-OF_RUNS = ("greater", "not_less", "monotone", "equivalent", "close", "steadier", "collapsed", "not_collapsed")
+OF_RUNS = (
+    *("greater", "not_less", "monotone", "equivalent", "close"),
+    *("steadier", "less_spread", "collapsed", "not_collapsed"),
+)
 """Ways of `qlocaladam.ledger.verdicts`, by which claims about runs are judged over their seeds."""
 
 

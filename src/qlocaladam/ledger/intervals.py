@@ -15,8 +15,6 @@ from decimal import Decimal
 from operator import gt
 from typing import Any, NamedTuple
 
-import scipy  # its parts are loaded when they are used: every snakemake reads this file
-
 from qlocaladam.analysis.significance import from_printed
 from qlocaladam.experiments.runs import collapse_bound
 
@@ -133,12 +131,6 @@ def bounds(how: str, inputs: Sequence[Interval]) -> Interval:
 # Claims about numbers that do not scatter. Each test says yes, no, or None: undecided.
 
 
-def _less_spread(first: float, second: float, n: float) -> bool | None:
-    """Of two deviations over n seeds, by the F-test; it errs in 5 % of the cases in which they are equal."""
-    p = float(scipy.special.fdtr(n - 1, n - 1, (first / second) ** 2))
-    return True if p < 0.025 else False if p > 0.975 else None
-
-
 def _one_of(value: float, mean: float, deviation: float, n: float) -> bool:
     """None of n numbers lies farther from their mean than this, were the others equal; deviations over n, the wider."""
     return abs(value - mean) <= deviation * math.sqrt(n - 1)
@@ -159,7 +151,6 @@ TESTS: dict[str, Callable[..., bool | None]] = {
     "not_collapsed": lambda accuracy, chance: accuracy >= collapse_bound(chance),
     "significant": lambda p, difference, bound: difference > 0 if p < bound else None,
     "not_significant": lambda p, bound: p >= bound,
-    "less_spread": _less_spread,
     "one_of": _one_of,
     "several_above": lambda *values, bound: sum(value > bound for value in values) > 1,
     "several_below": lambda *values, bound: sum(value < bound for value in values) > 1,

@@ -67,15 +67,9 @@ def _share(frame: pd.DataFrame, verdicts: Sequence[str]) -> str:
     return f"{count:,} of {len(frame):,} numbers and claims" + f": {', '.join(parts)}" * bool(parts)
 
 
-def overview(frame: pd.DataFrame) -> str:
-    """Counts by verdict and kind."""
-    text: str = counts(frame).rename_axis(index=None, columns=None).to_string()
-    return text
-
-
 def summary(frame: pd.DataFrame) -> str:
-    """The same, then a line for each disagreement."""
-    lines = [overview(frame)]
+    """Counts by verdict and kind, then a line for each disagreement."""
+    lines = [counts(frame).rename_axis(index=None, columns=None).to_string()]
     for verdict, rows in disagreements(frame).groupby("verdict", sort=False):
         lines += ["", f"{verdict}:"]
         lines += [f"  {row['where']}: {_shown(row)}{row['reason']}" for row in table_rows(rows)]
@@ -108,7 +102,11 @@ def macros(frame: pd.DataFrame) -> str:
 
 def counts_latex(frame: pd.DataFrame, scale: str) -> str:
     """A table of how many entries of each kind have each verdict."""
-    return _counts_table(frame, scale).latex()
+    table = counts(frame)
+    rows = [[escape(verdict), *map(str, row)] for verdict, row in zip(table.index, table.to_numpy(), strict=True)]
+    caption = f"Verdicts on every number and claim that the paper prints, at the scale {escape(scale)}"
+    columns = [Column("Verdict", "l"), *(Column(kind.capitalize()) for kind in table.columns)]
+    return Table("claims", caption, columns, [Group(rows[:-1]), Group(rows[-1:])], table).latex()
 
 
 def disagreements_latex(frame: pd.DataFrame, scale: str) -> str:
@@ -121,11 +119,3 @@ def disagreements_latex(frame: pd.DataFrame, scale: str) -> str:
         groups.append(Group([[bold(verdict.capitalize()), "", ""], *cells]))
     caption = f"What contradicts itself, differs or fails at the scale {escape(scale)}"
     return Table("disagreements", caption, columns, groups, pd.DataFrame(rows), long=True).latex()
-
-
-def _counts_table(frame: pd.DataFrame, scale: str) -> Table:
-    table = counts(frame)
-    rows = [[escape(verdict), *map(str, row)] for verdict, row in zip(table.index, table.to_numpy(), strict=True)]
-    caption = f"Verdicts on every number and claim that the paper prints, at the scale {escape(scale)}"
-    columns = [Column("Verdict", "l"), *(Column(kind.capitalize()) for kind in table.columns)]
-    return Table("claims", caption, columns, [Group(rows[:-1]), Group(rows[-1:])], table)

@@ -40,6 +40,8 @@ FEWEST_LOST = 3
 not, comes down alike for both arms' two runs and unlike between them in one of eight cases: two pairs are too few.
 Runs that say of one arm whether it collapses, too: three of three have it with a confidence of 97.5 % that more than a
 quarter of all seeds do the same, two of two have not."""
+FEWEST_SPREAD = 5
+"""Seeds to compare how far runs scatter by: with three Levene's test never finds anything, with four too much."""
 ONE_SEED = "one seed: nothing decides"
 FEW_LISTED = 3
 """Seeds that are named where they are left out; more are counted."""
@@ -220,6 +222,24 @@ def _steadier(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
     return Judgement(holds, f"furthest apart {' and '.join(words)}")
 
 
+def _less_spread(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
+    """The first scatters less over seeds than the second, by Levene's test about the medians.
+
+    That test keeps its level only nearly, so it is done at half of it. The F-test of two variances does not at all: it
+    errs in 13 % of the cases with heavy tails and ten seeds, and in 23 with skewed scatter.
+    """
+    seeds = samples[0].values.keys() & samples[1].values.keys()
+    first, second = ([sample.values[seed] for seed in sorted(seeds)] for sample in samples)
+    if len(seeds) < FEWEST_SPREAD:
+        return Judgement(None, f"{len(seeds)} seeds cannot tell how far runs scatter" if len(seeds) > 1 else ONE_SEED)
+    ours, theirs = statistics.stdev(first), statistics.stdev(second)
+    if not ours + theirs > 0:
+        return Judgement(None, "no scatter on either side: nothing to test")
+    p = stats.levene(first, second).pvalue
+    words = f"deviations {ours:.2f} and {theirs:.2f}, {len(seeds)} seeds, p = {p:.2g}"
+    return Judgement(ours < theirs if p < LEVEL else None, words)
+
+
 def _collapsed(samples: Sequence[Sample], residuals: Residuals, chance: float) -> Judgement:
     """All runs end below twice the accuracy of guessing, and so far that it is no chance; or all so far above.
 
@@ -251,6 +271,7 @@ WAYS: dict[str, Callable[..., Judgement]] = {
     "equivalent": _equivalent,
     "close": _close,
     "steadier": _steadier,
+    "less_spread": _less_spread,
     "collapsed": _collapsed,
     "not_collapsed": _not_collapsed,
 }

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qlocaladam.analysis import contrasts, registered, significance
 from qlocaladam.checks import whole_number
 from qlocaladam.data.dataset import DataUnavailable, load, subset
 from qlocaladam.experiments import grid
@@ -33,7 +32,7 @@ from qlocaladam.ledger import claims, form, presentation
 from qlocaladam.project import project_file
 from qlocaladam.report import html, markdown, template
 from qlocaladam.results import figures, numbers, tables
-from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, Layout
+from qlocaladam.results.layout import CLIENT_FILES, EXACT, EXACT_FILES, TEST_FILES, Layout
 
 SOUND = "as asked"
 WRONG = "wrong"
@@ -193,13 +192,9 @@ def _made_of_runs(layout: Layout) -> Iterator[tuple[str, list[str], Callable[[],
     """The kind of each result, its files, and how their texts are made."""
     for analysis, names in EXACT_FILES.items():
         yield "exact", [f"{EXACT}/{name}" for name in names], partial(_exact, layout, analysis)
-    for name in layout.tested:
-        yield "test", [layout.significance_file(name)], partial(_significance, layout, name)
-    for name in layout.compared:
-        files = [layout.contrasts_file(name, file) for file in ("contrasts", "differences")]
-        yield "test", files, partial(_contrasts, layout, name)
-    for name in layout.asking:
-        yield "test", [layout.answers_file(name)], partial(_answers, layout, name)
+    for kind in TEST_FILES:
+        for name in layout.tested[kind]:
+            yield "test", layout.test_files(kind, name), partial(_test, layout, kind, name)
     for name in layout.tables:
         files = [f"{layout.results}/tables/{name}.csv", f"{layout.latex}/tables/{name}.tex"]
         yield "table", files, partial(_table, layout, name)
@@ -282,20 +277,11 @@ def _trained(layout: Layout, rows: pd.DataFrame) -> pd.DataFrame:
     return read_runs(layout.folders(layout.available(rows)), layout.asked(rows))
 
 
-def _significance(layout: Layout, name: str) -> Texts:
-    return {layout.significance_file(name): table_text(significance.compare(_trained(layout, layout.table_rows(name))))}
-
-
-def _contrasts(layout: Layout, name: str) -> Texts:
-    entry, runs = layout.tables[name], _trained(layout, layout.table_rows(name))
-    made = contrasts.files(runs, float(entry["margin"]), entry.get("baseline", "fp32"))
-    return {layout.contrasts_file(name, Path(file).stem): table_text(table) for file, table in made.items()}
-
-
-def _answers(layout: Layout, name: str) -> Texts:
-    questions = registered.load(project_file("paper/registered.yaml"))
+def _test(layout: Layout, kind: str, name: str) -> Texts:
+    given = {**layout.test_options(kind, name), **_files(layout.test_inputs(kind))}
     runs = _trained(layout, layout.table_rows(name))
-    return {layout.answers_file(name): table_text(registered.answers(questions, runs, layout.scale))}
+    made = import_module(f"qlocaladam.analysis.{kind}").files(runs, **given)
+    return dict(zip(layout.test_files(kind, name), map(table_text, made.values()), strict=True))
 
 
 def _table(layout: Layout, name: str) -> Texts:

@@ -200,7 +200,7 @@ def _counted(made: Mapping[str, Any]) -> str:
 
 def _registered(layout: Layout) -> str:
     """The answers to the registered questions, or what is missing."""
-    tables = [Path(layout.results, "tables", f"{name}.csv") for name in layout.asking]
+    tables = [Path(layout.results, "tables", f"{name}.csv") for name in layout.tested["registered"]]
     answered = [readable(layout.page_spec(path.stem), path)[0] for path in tables if path.exists()]
     head = "<h2>Registered questions</h2>"
     if not answered:

@@ -22,6 +22,7 @@ import scipy  # its parts are loaded when they are used: who only shows results 
 from qlocaladam import ARITHMETIC_SINCE
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER, GRID, run_name, short_name
 from qlocaladam.experiments.runs import collapsed, read_runs
+from qlocaladam.federated.record import read_json
 from qlocaladam.files import table_rows, table_text, write_whole
 
 SETTINGS = (
@@ -209,12 +210,24 @@ def _pooled(kinds: Iterable[pd.DataFrame]) -> tuple[float, int]:
 def verify(reference: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """One row for each run of the reference: the verdict on the same run below `folder`, and what it rests on."""
     kept = table_rows(reference)
-    places = [folder / run_name(run) for run in kept]
-    trained = [place for place in places if (place / "summary.json").exists()]
-    table = _parse(io.StringIO(table_text(describe(trained)))) if trained else reference[:0]
-    own = {run["run"]: run for run in table_rows(table)}
+    own = _own({run["run"]: folder / run_name(run) for run in kept})
     rows = [_compared(own.get(run["run"]), run, spread) for run, spread in zip(kept, spreads(reference), strict=True)]
     return pd.concat([reference[["run", *GRID]], pd.DataFrame(rows, index=reference.index)], axis=1)
+
+
+def _own(places: Mapping[str, Path]) -> dict[str, Row]:
+    """The runs that are there, by their names; of earlier arithmetic only the version, for their files say less."""
+    own: dict[str, Row] = {}
+    trained = []
+    for name, place in places.items():
+        if (place / "summary.json").exists():
+            made_with = read_json(place / "settings.json").get("versions", {}).get("qlocaladam", ARITHMETIC_SINCE)
+            if earlier(made_with):
+                own[name] = {"qlocaladam": made_with, "best": math.nan}
+            else:
+                trained.append(place)
+    table = _parse(io.StringIO(table_text(describe(trained)))) if trained else pd.DataFrame()
+    return own | {run["run"]: run for run in table_rows(table)}
 
 
 def _compared(own: Row | None, kept: Row, spread: Spread) -> dict[str, Any]:
@@ -227,10 +240,10 @@ def _compared(own: Row | None, kept: Row, spread: Spread) -> dict[str, Any]:
 def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
     if own is None:
         return MISSING, ""
-    if _changes(own, kept, SETTINGS):
-        return OTHER, _changes(own, kept, (*SETTINGS, "qlocaladam"))
-    if min(version(str(side["qlocaladam"])) for side in (own, kept)) < version(ARITHMETIC_SINCE):
+    if earlier(own["qlocaladam"]) or earlier(kept["qlocaladam"]):
         return EARLIER, _changes(own, kept, ["qlocaladam"])
+    if changes := _changes(own, kept, SETTINGS):
+        return OTHER, changes
     if own["history_sha256"] == kept["history_sha256"]:
         return IDENTICAL, ""
     verdict = UNDECIDED
@@ -239,8 +252,10 @@ def _verdict(own: Row | None, kept: Row, spread: Spread) -> tuple[str, str]:
     return verdict, _changes(own, kept, ("diverged", *MADE_WITH))
 
 
-def version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:3])
+def earlier(made_with: object) -> bool:
+    """Whether a version is one whose arms computed something else."""
+    own, since = (tuple(map(int, str(text).split(".")[:3])) for text in (made_with, ARITHMETIC_SINCE))
+    return own < since
 
 
 def _changes(own: Row, kept: Row, names: Iterable[str]) -> str:
@@ -267,7 +282,7 @@ def summary(verdicts: pd.DataFrame, scale: str, others: int = 0) -> str:
         if listed := [_line(row) for row in table_rows(groups[name])]:
             more = [f"and {len(listed) - SHOWN} more"] if len(listed) > SHOWN else []
             lines += [f"{name}:", *(f"  {line}" for line in [*listed[:SHOWN], *more])]
-    if len(groups[EARLIER]) or groups[OTHER]["reason"].str.contains("qlocaladam").any():
+    if len(groups[EARLIER]):
         lines += [f"What changed in version {ARITHMETIC_SINCE} (CHANGELOG.md):", *(f"  {change}" for change in CHANGED)]
     if len(groups[DIFFERS]):
         judged = len(groups[DIFFERS]) + len(groups[AGREES])

@@ -20,7 +20,7 @@ from qlocaladam.experiments.configuration import registration
 from qlocaladam.files import table_rows
 from qlocaladam.ledger import presentation
 from qlocaladam.report.markdown import table as markdown_table
-from qlocaladam.report.reference import version
+from qlocaladam.report.reference import earlier
 from qlocaladam.results.labels import AXES
 from qlocaladam.results.latex import listed
 
@@ -82,7 +82,7 @@ class Results:
     @property
     def earlier(self) -> bool:
         """Whether the arms compute otherwise since any of the runs were made."""
-        return any(version(made) < version(ARITHMETIC_SINCE) for made in self.rows("runs.csv")["qlocaladam"])
+        return any(map(earlier, self.rows("runs.csv")["qlocaladam"]))
 
     def count(self, *verdicts: str, kind: str = "") -> str:
         """How many entries of the ledger have one of these verdicts, or any."""

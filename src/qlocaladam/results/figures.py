@@ -5,17 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from qlocaladam.files import write_whole
 from qlocaladam.results import kinds
-from qlocaladam.results.kind import Files, Spec
+from qlocaladam.results.kind import Figure, Files, Spec
 from qlocaladam.results.style import DPI, theme
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def draw(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from qlocaladam.results.kind import Axes, Figure
 from qlocaladam.results.style import GREY, SMALL
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FAR = 6
 """Margins beyond which an arm is too far off to be drawn on the same axis."""

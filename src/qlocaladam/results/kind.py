@@ -14,8 +14,13 @@ from qlocaladam.results.columns import Columns
 from qlocaladam.results.labels import ROWS, in_words, plain
 
 if TYPE_CHECKING:
-    from qlocaladam.results.layout import Layout
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+
+    from qlocaladam.results.layout import Layout as Layout
     from qlocaladam.results.number import Label, Number
+else:  # which only checkers need of these: matplotlib takes a second to import, and the layout imports all kinds
+    Axes = Figure = Layout = Any
 
 Config = Mapping[str, Any]
 Spec = Mapping[str, Any]

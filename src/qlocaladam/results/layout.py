@@ -36,6 +36,12 @@ EXACT_FILES = {
     "participation": ("sampling.json", "steps.csv"),
 }
 """By analysis."""
+TEST_FILES = {
+    "significance": ("significance.csv",),
+    "contrasts": ("contrasts.csv", "differences.csv"),
+    "registered": ("answers.csv",),
+}
+"""Of tests over the seeds of runs, by the kind of the tables that show them."""
 CLIENT_FILES = {name: analysis.files for name, analysis in ANALYSES.items()}
 """Of the analyses that train a little themselves. The summary comes last, and says what made them."""
 STEP_COST, START_COST = 64, 10_000
@@ -77,9 +83,7 @@ class Layout:
         on = {part: {n: e for n, e in config[part].items() if grid.is_on(config, e)} for part in ("tables", "figures")}
         self.tables = {name: entry for name, entry in on["tables"].items() if self._has_runs(entry)}
         self.figures = {name: entry for name, entry in on["figures"].items() if self._has_runs(entry)}
-        self.tested, self.compared, self.asking = (
-            self._tables_of(kind) for kind in ("significance", "contrasts", "registered")
-        )
+        self.tested = {kind: self._tables_of(kind) for kind in TEST_FILES}
 
     @classmethod
     def load(cls, files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Layout:
@@ -286,7 +290,7 @@ class Layout:
             "results": self.results,
             "scale": self.scale,
             "labels": self.labels(),
-            "answers": "".join(self.asking[:1]),
+            "answers": "".join(self.tested["registered"][:1]),
         }
 
     def said(self) -> dict[str, dict[str, str]]:
@@ -317,14 +321,17 @@ class Layout:
     def numbers_spec(self) -> dict[str, Any]:
         return {**self.names(), "defaults": self.config["defaults"], "asked": self.asked(self.runs)}
 
-    def significance_file(self, table: str) -> str:
-        return f"{self.results}/analysis/significance/{table}/significance.csv"
+    def test_files(self, kind: str, table: str) -> list[str]:
+        return [f"{self.results}/analysis/{kind}/{table}/{file}" for file in TEST_FILES[kind]]
 
-    def contrasts_file(self, table: str, name: str = "contrasts") -> str:
-        return f"{self.results}/analysis/contrasts/{table}/{name}.csv"
+    def test_inputs(self, kind: str) -> dict[str, str]:
+        return {"questions": project_file(configuration.REGISTERED)} if kind == "registered" else {}
 
-    def answers_file(self, table: str) -> str:
-        return f"{self.results}/analysis/registered/{table}/answers.csv"
+    def test_options(self, kind: str, table: str) -> dict[str, Any]:
+        entry = self.tables[table]
+        if kind == "contrasts":
+            return {"margin": float(entry["margin"]), "baseline": entry.get("baseline", "fp32")}
+        return {"scale": self.scale} if kind == "registered" else {}
 
     def table_files(self, name: str) -> dict[str, str]:
         """What a table is made of besides runs, by the names it has for them."""

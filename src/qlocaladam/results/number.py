@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
+from qlocaladam.files import table_rows
 from qlocaladam.results.latex import NONE
 
 Row = Mapping[str, Any]
@@ -40,6 +41,15 @@ def number(of: Row, value: Any, form: Form, *files: object, on: str = "", name: 
 def numbers_of(of: Row, row: Row, forms: Mapping[str, Form], file: object, on: str = "") -> Iterator[Number]:
     for quantity, form in forms.items():
         yield number({**of, "quantity": quantity}, row[quantity], form, file, on=on)
+
+
+def numbers_by_row(
+    of: Row, table: pd.DataFrame, by: Sequence[str], forms: Mapping[str, Form], file: object, label: Label | None = None
+) -> Iterator[Number]:
+    """Of every row, which is told from the others by what it has under `by`."""
+    for row in table_rows(table):
+        on = label(row["dataset"]) if label else ""
+        yield from numbers_of({**of, **chosen(row, *by)}, row, forms, file, on)
 
 
 def chosen(row: Row, *names: str) -> dict[str, Any]:

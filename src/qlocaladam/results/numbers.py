@@ -25,7 +25,7 @@ from qlocaladam.experiments.runs import METRICS, collapsed, read_histories
 from qlocaladam.files import table_rows
 from qlocaladam.results.kinds import KINDS
 from qlocaladam.results.latex import escape
-from qlocaladam.results.number import Form, Label, Number, Row, chosen, number, numbers_of
+from qlocaladam.results.number import Form, Label, Number, Row, chosen, number, numbers_by_row, numbers_of
 
 BASELINE = "fp32"
 METHOD = "q-localadam"
@@ -261,9 +261,8 @@ def _of_memory(path: Path) -> Iterator[Number]:
     forms |= {f"{layout}_bytes_per_parameter": ".2f" for layout in ("held", "published")}
     forms |= {f"{layout}_over_{METHOD}": ".2f" for layout in ("held", "published")}
     forms |= {"client_fp32_ratio": ".0f", "metadata_percent": ".1f", "metadata_of_codes_percent": ".2f"}
-    for row in table_rows(_with_ratios(pd.read_csv(path))):
-        of = {"kind": "memory", **chosen(row, "dataset", "arm", "block_size")}
-        yield from numbers_of(of, row, forms, path)
+    table = _with_ratios(pd.read_csv(path))
+    yield from numbers_by_row({"kind": "memory"}, table, ("dataset", "arm", "block_size"), forms, path)
 
 
 def _with_ratios(table: pd.DataFrame) -> pd.DataFrame:
@@ -289,17 +288,16 @@ def _of_client_memory(path: Path) -> Iterator[Number]:
     """Of whole clients, in MB, by the size of their images; what an arm saves is a share of a client in FP32."""
     parts = ("activations", "weights", "gradients", "states", "total", "fp32_total")
     forms = {**dict.fromkeys((f"{part}_mb" for part in parts), ",.1f"), "saved_percent": ".1f"}
-    for row in table_rows(pd.read_csv(path)):
-        row |= {f"{part}_mb": row[f"{part}_bytes"] / 1e6 for part in parts}
-        of = {"kind": "client_memory", **chosen(row, "dataset", "image_size", "arm")}
-        yield from numbers_of(of, row, forms, path)
+    table = pd.read_csv(path)
+    for part in parts:
+        table[f"{part}_mb"] = table[f"{part}_bytes"] / 1e6
+    yield from numbers_by_row({"kind": "client_memory"}, table, ("dataset", "image_size", "arm"), forms, path)
 
 
 def _of_scaling(path: Path) -> Iterator[Number]:
     forms = {f"{name}_mib": ",.1f" for name in ("fp32", "held", "published")}
     forms |= {"held_ratio": ".2f", "published_ratio": ".2f"}
-    for row in table_rows(pd.read_csv(path)):
-        yield from numbers_of({"kind": "scaling", **chosen(row, "parameters")}, row, forms, path)
+    yield from numbers_by_row({"kind": "scaling"}, pd.read_csv(path), ("parameters",), forms, path)
 
 
 def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
@@ -308,42 +306,41 @@ def _of_partitions(overview: Path, clients: Path) -> Iterator[Number]:
     forms |= {"ratio": ".1f", "published_ratio": ".1f", "sample_std": truncated, "clients": "d"}
     forms |= {"samples": ",d", "dropped": ",d", "min_samples": ",d", "max_samples": ",d"}
     partitions = pd.read_csv(overview, dtype={"alpha": str})
-    for row in table_rows(partitions):
-        yield from numbers_of({"kind": "partition", **chosen(row, *SETTING)}, row, forms, overview)
+    yield from numbers_by_row({"kind": "partition"}, partitions, SETTING, forms, overview)
     held = pd.read_csv(clients, dtype={"alpha": "str", "dominant": "Int64", "dominant_name": "str"})
     held = held.merge(partitions, on=["dataset", "alpha"], suffixes=("", "_mean"))
     held["ratio"] *= held["dominant_percent"] / held["dominant_percent_mean"]
     forms = {"samples": ",d", "classes": "d", "dominant": "d", "dominant_name": "s", "dominant_percent": ".1f"}
-    for row in table_rows(held):
-        of = {"kind": "client", **chosen(row, *SETTING, "client")}
-        yield from numbers_of(of, row, {**forms, "ratio": ".1f"}, clients)
-    for row in table_rows(held.groupby(SETTING, sort=False, as_index=False)[["dominant_percent"]].max()):
-        of = {"kind": "partition", **chosen(row, *SETTING), "quantity": "highest_dominant_percent"}
-        yield number(of, row["dominant_percent"], ".1f", clients)
+    yield from numbers_by_row({"kind": "client"}, held, (*SETTING, "client"), {**forms, "ratio": ".1f"}, clients)
+    highest = held.rename(columns={"dominant_percent": "highest_dominant_percent"})
+    highest = highest.groupby(SETTING, sort=False, as_index=False)[["highest_dominant_percent"]].max()
+    yield from numbers_by_row({"kind": "partition"}, highest, SETTING, {"highest_dominant_percent": ".1f"}, clients)
 
 
 def _of_participation(sampling: Path, steps: Path) -> Iterator[Number]:
     forms: dict[str, Form] = {"mean": ".1f", "std": ".1f", "min": "d", "max": "d"}
     yield from numbers_of({"kind": "sampling"}, json.loads(sampling.read_text()), forms, sampling)
     forms = {"client": "d", "samples": ",d", "steps": "d", "approximate": whole, "ratio": ".1f"}
-    for row in table_rows(pd.read_csv(steps, dtype={"alpha": str})):
-        yield from numbers_of({"kind": "steps", **chosen(row, *SETTING, "which")}, row, forms, steps)
+    yield from numbers_by_row(
+        {"kind": "steps"}, pd.read_csv(steps, dtype={"alpha": str}), (*SETTING, "which"), forms, steps
+    )
 
 
 def _of_precision(summary: Path, by_decade: Path) -> Iterator[Number]:
     forms = {"mean_percent": ".2f", "median_percent": ".2f", "max_percent": ".2f", "zero_percent": ".1f"}
-    for row in table_rows(pd.read_csv(summary)):
-        yield from numbers_of(_of_code(row), row, forms, summary)
-    for row in table_rows(pd.read_csv(by_decade, dtype={"decade": str})):
-        of = {**_of_code(row), **chosen(row, "decade")}
-        yield from numbers_of(of, row, {"mean_percent": ".2f"}, by_decade)
+    codes, decades = (pd.read_csv(path, dtype={"decade": str}) for path in (summary, by_decade))
+    for table in (codes, decades):
+        table["code"] = table["code"].str.replace(", ", "/")
+    yield from numbers_by_row({"kind": "precision"}, codes, ("code",), forms, summary)
+    yield from numbers_by_row({"kind": "precision"}, decades, ("code", "decade"), {"mean_percent": ".2f"}, by_decade)
 
 
-def _of_bounds(betas: tuple[float, float] = (0.9, 0.999)) -> Iterator[Number]:
+def _of_bounds() -> Iterator[Number]:
     """What docs/method.md proves of the normalised momentum, in learning rates: the longest step, and the most that
     rounding to nearest puts into one, from one storing and from all so far."""
     from qlocaladam.codecs import NormalisedCodec  # torch, which nothing else here needs
 
+    betas = (0.9, 0.999)
     longest = math.sqrt((1 - betas[0]) ** 2 / ((1 - betas[1]) * (1 - betas[0] ** 2 / betas[1])))
     fades, file = betas[0] / math.sqrt(betas[1]), "src/qlocaladam/codecs.py"
     yield number({"kind": "bound", "quantity": "longest_step"}, longest, ".2f", file)
@@ -351,7 +348,3 @@ def _of_bounds(betas: tuple[float, float] = (0.9, 0.999)) -> Iterator[Number]:
         half_a_level = longest / NormalisedCodec(bits=bits).top
         found = {"one": fades * half_a_level, "accumulated": fades / (1 - fades) * half_a_level}
         yield from numbers_of({"kind": "bound", "bits": bits}, found, dict.fromkeys(found, ".2g"), file)
-
-
-def _of_code(row: Row) -> dict[str, str]:
-    return {"kind": "precision", "code": row["code"].replace(", ", "/")}

@@ -1,24 +1,20 @@
 """Analyses that need no training: the paper's figures as printed, and what becomes of the cases it does not have."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from published_memory import PUBLISHED
 from scipy import stats
 
 from qlocaladam.analysis import data_distribution, memory, participation, precision, scaling, significance
 from qlocaladam.codecs import LogCodec
 from qlocaladam.experiments.grid import AS_IN_THE_PAPER
 
-ARMS: dict[str, dict[str, Any]] = {
+ARMS = {
     "fp32": {"label": "FP32", "arm": "fp32"},
     "q-localadam": {"label": "Q-LocalAdam", "arm": "q-localadam"},
     "naive-int8": {"label": "Naive INT8", "arm": "naive-int8"},
@@ -33,24 +29,24 @@ TESTED = [
 ]
 
 
-def csv(frame: pd.DataFrame) -> str:
+def csv(frame):
     return frame.to_csv(index=False)
 
 
 # Significance
 
 
-def runs(*rows: tuple[str, str, str, int, float], **changes: Any) -> pd.DataFrame:
+def runs(*rows, **changes):
     """Rows of data set, alpha, arm, seed and best accuracy, as read_runs gives them."""
     frame = pd.DataFrame(rows, columns=["dataset", "alpha", "arm", "seed", "best"])
     return frame.assign(**{"block_size": 64, "lr": 1e-3, "final": 1.0, **AS_IN_THE_PAPER, **changes})
 
 
-def three_seeds(arm: str, *best: float) -> list[tuple[str, str, str, int, float]]:
+def three_seeds(arm, *best):
     return [("cifar10", "0.5", arm, seed, value) for seed, value in zip((42, 123, 456), best, strict=True)]
 
 
-def test_a_comparison_worked_by_hand() -> None:
+def test_a_comparison_worked_by_hand():
     # Means 53 and 60, variances 1 and 4: pooled 2.5, standard error sqrt(5/3), Welch's degrees 50/17.
     frame = runs(*three_seeds("fp32", 52, 53, 54), *three_seeds("q-localadam", 58, 60, 62))
     base, row = significance.compare(frame).to_dict("records")
@@ -68,7 +64,7 @@ def test_a_comparison_worked_by_hand() -> None:
     assert pd.isna(row["reason"])
 
 
-def test_rows_come_in_order_of_first_appearance_and_seeds_in_their_own() -> None:
+def test_rows_come_in_order_of_first_appearance_and_seeds_in_their_own():
     mixed = runs(
         ("b", "iid", "q", 456, 4.0),
         ("a", "0.1", "fp32", 42, 1.0),
@@ -91,7 +87,7 @@ def test_rows_come_in_order_of_first_appearance_and_seeds_in_their_own() -> None
         ([0.0, 0.0], [0.0, 0.0], "seeds do not differ on either side: nothing to test"),
     ],
 )
-def test_what_cannot_be_tested_is_empty_and_says_why(fp32: list[float], other: list[float], reason: str) -> None:
+def test_what_cannot_be_tested_is_empty_and_says_why(fp32, other, reason):
     rows = [
         ("d", "0.1", arm, seed, best) for arm, all_ in (("fp32", fp32), ("q", other)) for seed, best in enumerate(all_)
     ]
@@ -107,7 +103,7 @@ def test_what_cannot_be_tested_is_empty_and_says_why(fp32: list[float], other: l
     assert "none" not in csv(found).lower()
 
 
-def test_without_a_baseline_nothing_is_compared() -> None:
+def test_without_a_baseline_nothing_is_compared():
     frame = runs(("d", "0.1", "fp32", 1, 1.0), ("d", "iid", "q", 1, 2.0), ("e", "0.1", "q", 1, 2.0))
     found = significance.compare(frame)
     assert found["reason"].tolist()[1:] == ["no fp32 runs to compare with"] * 2
@@ -117,7 +113,7 @@ def test_without_a_baseline_nothing_is_compared() -> None:
     assert other["reason"].isna().tolist() == [False, True, True]
 
 
-def test_one_side_without_spread_is_tested_without_a_warning() -> None:
+def test_one_side_without_spread_is_tested_without_a_warning():
     frame = runs(*three_seeds("fp32", 10.1, 10.1, 10.1), *three_seeds("q-localadam", 58, 60, 62))
     row = significance.compare(frame).iloc[1]
     assert (row["t"], row["df"], row["welch_df"]) == pytest.approx((49.9 / math.sqrt(4 / 3), 4, 2))
@@ -131,12 +127,12 @@ def test_one_side_without_spread_is_tested_without_a_warning() -> None:
         ({"seed": [42, 42]}, r"seed must be different in every run of d, 0\.1, q, got \[42, 42\]"),
     ],
 )
-def test_mixed_runs_are_refused_by_name(changes: dict[str, Any], fault: str) -> None:
+def test_mixed_runs_are_refused_by_name(changes, fault):
     with pytest.raises(ValueError, match=fault):
         significance.compare(runs(("d", "0.1", "q", 42, 1.0), ("d", "0.1", "q", 123, 2.0), **changes))
 
 
-def test_published_p_values_recomputed_from_the_printed_figures() -> None:
+def test_published_p_values_recomputed_from_the_printed_figures():
     # Table multiseed, n = 3, FP32 and Q-LocalAdam. The paper says 0.78 and 0.005.
     cifar10 = significance.from_printed(86.93, 0.73, 3, 87.04, 0.24, 3)
     cifar100 = significance.from_printed(54.99, 1.28, 3, 61.40, 0.82, 3)
@@ -144,7 +140,7 @@ def test_published_p_values_recomputed_from_the_printed_figures() -> None:
     assert (f"{cifar100['p']:.4f}", f"{cifar100['welch_p']:.4f}") == ("0.0019", "0.0034")
 
 
-def test_printed_figures_and_runs_give_the_same_p_values() -> None:
+def test_printed_figures_and_runs_give_the_same_p_values():
     row = significance.compare(runs(*three_seeds("fp32", 52, 53, 54), *three_seeds("q", 58, 60, 62))).iloc[1]
     printed = significance.from_printed(53, 1, 3, 60, 2, 3)
     assert (printed["p"], printed["welch_p"]) == pytest.approx((row["p"], row["welch_p"]))
@@ -160,20 +156,20 @@ def test_printed_figures_and_runs_give_the_same_p_values() -> None:
         ((1, math.nan, 3, 2, 1, 3), "std1 and std2 must be at least 0 and not both 0, got nan and 1"),
     ],
 )
-def test_printed_figures_that_test_nothing_are_refused(printed: tuple[float, ...], fault: str) -> None:
+def test_printed_figures_that_test_nothing_are_refused(printed, fault):
     with pytest.raises(ValueError, match=fault):
-        significance.from_printed(*printed)  # type: ignore[arg-type]
+        significance.from_printed(*printed)
 
 
 # Precision
 
 
 @pytest.fixture(scope="module")
-def simulated() -> pd.DataFrame:
+def simulated():
     return precision.simulate()
 
 
-def test_published_precision(simulated: pd.DataFrame) -> None:
+def test_published_precision(simulated):
     found = precision.summarise(simulated).set_index("code")
     mean = found["mean_percent"]
     codes = ["log, nearest", "log, floor", "log, stochastic", "dynamic, nearest", "linear, nearest", "tree, nearest"]
@@ -189,7 +185,7 @@ def test_published_precision(simulated: pd.DataFrame) -> None:
     assert 0.45 < largest["log, nearest"] < 0.55 < 0.9 < largest["log, floor"] < 1.1
 
 
-def test_the_published_tree_sets_most_values_to_zero(simulated: pd.DataFrame) -> None:
+def test_the_published_tree_sets_most_values_to_zero(simulated):
     found = precision.summarise(simulated).set_index("code").loc[precision.TREE]
     assert f"{found['mean_percent']:.2f}" == "78.23"  # published
     assert f"{found['zero_percent']:.1f}" == "78.0"
@@ -198,7 +194,7 @@ def test_the_published_tree_sets_most_values_to_zero(simulated: pd.DataFrame) ->
     assert ((tree["decoded"] == 0) == (tree["value"] < tree["value"].max() / 32)).all()
 
 
-def test_the_tree_has_a_bit_less_for_each_halving() -> None:
+def test_the_tree_has_a_bit_less_for_each_halving():
     ends = np.array([1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32])
     values = np.unique(np.concatenate([np.linspace(low, high, 10_001) for high, low in itertools.pairwise(ends)]))
     levels = np.unique(precision.simulated_tree(3 * values)) / 3
@@ -207,14 +203,14 @@ def test_the_tree_has_a_bit_less_for_each_halving() -> None:
     assert precision.simulated_tree(np.array([1.0, 1 / 32, np.nextafter(1 / 32, 0)])).tolist() == [1, 1 / 32, 0]
 
 
-def test_the_offset_decides_nothing_about_the_published_figure(simulated: pd.DataFrame) -> None:
+def test_the_offset_decides_nothing_about_the_published_figure(simulated):
     values = torch.tensor(simulated["value"][:3000].to_numpy(), dtype=torch.float32)
     codecs = [LogCodec(3000, rounding, offset=1e-16) for rounding in ("nearest", "floor")]
     errors = [((codec.decode(codec.encode(values)) - values).abs() / values).double().mean() for codec in codecs]
     assert [f"{100 * error:.2f}" for error in errors] == ["1.58", "3.12"]
 
 
-def test_every_code_sees_the_same_sorted_values(simulated: pd.DataFrame) -> None:
+def test_every_code_sees_the_same_sorted_values(simulated):
     assert list(simulated.columns) == ["code", "value", "decoded", "relative_error"]
     values = simulated["value"].to_numpy().reshape(6, 3000)
     assert (values == values[0]).all()
@@ -225,7 +221,7 @@ def test_every_code_sees_the_same_sorted_values(simulated: pd.DataFrame) -> None
     assert csv(precision.simulate()) == csv(simulated)
 
 
-def test_decades_show_where_a_code_has_no_bits_left(simulated: pd.DataFrame) -> None:
+def test_decades_show_where_a_code_has_no_bits_left(simulated):
     found = precision.by_decade(simulated)
     assert list(found.columns) == ["decade", "code", "mean_percent"]
     assert found["decade"].tolist() == [decade for decade in precision.DECADES for _ in range(6)]
@@ -242,7 +238,7 @@ def test_decades_show_where_a_code_has_no_bits_left(simulated: pd.DataFrame) -> 
     assert table["log, floor"][1e-3] == pytest.approx(100 * by_hand.mean())
 
 
-def test_precision_of_nothing_is_refused() -> None:
+def test_precision_of_nothing_is_refused():
     with pytest.raises(ValueError, match="count must be a whole number of at least 2, got 1"):
         precision.simulate(count=1)
     pair = precision.simulate(count=2).set_index("code")["relative_error"]
@@ -252,9 +248,10 @@ def test_precision_of_nothing_is_refused() -> None:
 # Memory and scaling
 
 
-def test_published_memory_is_one_table() -> None:
-    found = memory.optimizer_memory(ARMS, PUBLISHED).set_index(["dataset", "arm", "block_size"])
-    assert {key: f"{value / 1e6:.2f}" for key, value in found["published_bytes"].items()} == PUBLISHED
+def test_memory_is_one_table():
+    places = [(dataset, arm, 64) for dataset in ("cifar10", "cifar100") for arm in ("fp32", "q-localadam")]
+    found = memory.optimizer_memory(ARMS, places).set_index(["dataset", "arm", "block_size"])
+    assert found.index.tolist() == places
     assert found["parameters"].unique().tolist() == [6_294_202, 11_227_812]
     assert (found["fp32_bytes"] == 8 * found["parameters"]).all()
     held = found.loc[[("cifar10", "q-localadam", 64), ("cifar100", "q-localadam", 64)]]
@@ -266,7 +263,7 @@ def test_published_memory_is_one_table() -> None:
     assert (fp32["held_bytes"], fp32["held_ratio"], fp32["metadata_percent"]) == (50_353_616, 1, 0)
 
 
-def test_options_and_other_codes_count_as_they_are_stored() -> None:
+def test_options_and_other_codes_count_as_they_are_stored():
     arms = {**ARMS, "half": {"arm": "q-localadam", "options": {"variance": "fp32"}}}
     names = ("printed-equations", "q-localadam", "half", "momentum-only")
     found = memory.optimizer_memory(
@@ -290,21 +287,15 @@ def test_options_and_other_codes_count_as_they_are_stored() -> None:
         (("cifar10", "fp32", 1), "block_size must be a whole number of at least 2, got 1"),
     ],
 )
-def test_unknown_memory_is_refused(wanted: tuple[str, str, int], fault: str) -> None:
+def test_unknown_memory_is_refused(wanted, fault):
     with pytest.raises(ValueError, match=fault):
         memory.optimizer_memory({"fp32": {"arm": "fp32"}, "odd": {"arm": "adam"}}, [wanted])
 
 
-def test_published_scaling() -> None:
+def test_scaling():
     found = scaling.scaling()
     assert found["parameters"].tolist() == [10**7, 10**8, 10**9, 10**10]
-    digits = (1, 1, 0, 0)
-    printed = {
-        name: [f"{x:.{d}f}" for x, d in zip(found[name], digits, strict=True)] for name in ("fp32_mib", "held_mib")
-    }
-    assert printed == {"fp32_mib": ["76.3", "762.9", "7629", "76294"], "held_mib": ["21.5", "214.6", "2146", "21458"]}
     assert f"{found['held_mib'][0]:.2f}" == "21.46"
-    assert {f"{ratio:.2f}" for ratio in found["held_ratio"]} == {"3.56"}
     assert {f"{ratio:.2f}" for ratio in found["published_ratio"]} == {"3.37"}
     assert found["published_bytes"][0] == 23_750_000
     one = scaling.scaling([1], block_size=32).iloc[0]
@@ -319,11 +310,11 @@ ALPHAS = ("iid", 1, 0.1)  # 1 stands for 1.0
 
 
 @pytest.fixture(scope="module")
-def held() -> pd.DataFrame:
+def held():
     return data_distribution.clients(["cifar10", "cifar100"], ALPHAS)
 
 
-def test_clients_of_every_partition_in_order(held: pd.DataFrame) -> None:
+def test_clients_of_every_partition_in_order(held):
     assert ",".join(held) == "dataset,alpha,client,samples,dominant,dominant_name,dominant_percent,classes"
     assert held["client"].tolist() == list(range(10)) * 6
     assert held["dataset"].tolist() == ["cifar10"] * 30 + ["cifar100"] * 30
@@ -338,7 +329,7 @@ def test_clients_of_every_partition_in_order(held: pd.DataFrame) -> None:
     assert f"{table.loc[('cifar10', '0.1', 5), 'dominant_percent']:.1f}" == "96.7"
 
 
-def test_clients_without_samples_have_empty_cells() -> None:
+def test_clients_without_samples_have_empty_cells():
     found = data_distribution.clients(["cifar10"], [0.01], clients=40)
     empty = found[found["samples"] == 0]
     assert 0 < len(empty) < 40
@@ -350,7 +341,7 @@ def test_clients_without_samples_have_empty_cells() -> None:
     assert steps["ratio"].isna().all()
 
 
-def test_overview_agrees_with_the_clients(held: pd.DataFrame) -> None:
+def test_overview_agrees_with_the_clients(held):
     found = data_distribution.overview(["cifar10", "cifar100"], ALPHAS)
     groups = held.groupby(["dataset", "alpha"], sort=False)
     assert list(zip(found["dataset"], found["alpha"], strict=True)) == list(groups.groups)
@@ -364,19 +355,19 @@ def test_overview_agrees_with_the_clients(held: pd.DataFrame) -> None:
     assert other["samples"] != 49_969
 
 
-def test_unknown_labels_are_refused() -> None:
+def test_unknown_labels_are_refused():
     with pytest.raises(ValueError, match="training labels ship for cifar10 and cifar100, got 'digits'"):
         data_distribution.clients(["digits"], [0.1])
 
 
-def test_published_sampling() -> None:
+def test_published_sampling():
     found = participation.sampling()
     assert found["counts"] == [50, 74, 55, 58, 60, 57, 61, 64, 65, 56]
     assert (f"{found['mean']:.1f}", f"{found['std']:.1f}", found["min"], found["max"]) == ("60.0", "6.3", 50, 74)
     assert sum(participation.sampling(seed=1, rounds=7, clients=4, per_round=3)["counts"]) == 21
 
 
-def test_published_steps(held: pd.DataFrame) -> None:
+def test_published_steps(held):
     # Appendix: about 33 and 307 steps, nearly 9.5 times as many.
     found = participation.steps(held)
     assert len(found) == 12

@@ -1,10 +1,7 @@
 """Arms against a baseline: the linear model by hand, intervals and tests on simulated runs, what cannot be tested."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +21,7 @@ FALLS = (-70.0, -72.0, -68.0, -71.0, -69.0)
 """Where the arm ends near 11 %: collapsed, with ten classes."""
 
 
-def runs_of(**arms: Any) -> pd.DataFrame:
+def runs_of(**arms):
     """Runs of one data set: accuracies over the last third by arm, each seed its place; other metrics lie around it."""
     rows = [
         {
@@ -44,17 +41,17 @@ def runs_of(**arms: Any) -> pd.DataFrame:
     return frame.assign(**around, **AS_IN_THE_PAPER, classes=10, diverged=False)
 
 
-def above(*shifts: float) -> list[float]:
+def above(*shifts):
     """Accuracies this far above those of FP32."""
     return [base + shift for base, shift in zip(FP32, shifts, strict=False)]
 
 
-def row_of(table: pd.DataFrame, arm: str, metric: str = "last_third") -> dict[str, Any]:
+def row_of(table, arm, metric="last_third"):
     (row,) = table[(table["arm"] == arm) & (table["metric"] == metric)].to_dict("records")
     return row
 
 
-def by_hand(values: np.ndarray) -> tuple[np.ndarray, float, int]:
+def by_hand(values):
     """A balanced layout of arms by seeds, the first the baseline: differences, their standard error, its freedom."""
     arms, seeds = values.shape
     residuals = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + values.mean()
@@ -63,7 +60,7 @@ def by_hand(values: np.ndarray) -> tuple[np.ndarray, float, int]:
     return values.mean(axis=1)[1:] - values[0].mean(), math.sqrt(2 * variance / seeds), freedom
 
 
-def test_a_balanced_layout_is_what_the_formulas_say() -> None:
+def test_a_balanced_layout_is_what_the_formulas_say():
     # Three arms, two seeds: means 81, 83 and 80, seeds 1 below and above; residuals 0, +-1 and +-1, squares sum to 4.
     runs = runs_of(fp32=(80.0, 82.0), one=(83.0, 83.0), two=(78.0, 82.0))
     wide = np.array([[80, 82], [83, 83], [78, 82]])
@@ -87,17 +84,7 @@ def test_a_balanced_layout_is_what_the_formulas_say() -> None:
     assert row_of(table, "two")["tost_p"] == pytest.approx(stats.t.sf((4.05 - 1) / math.sqrt(2), 2))
 
 
-def test_more_arms_and_seeds_are_what_the_formulas_say() -> None:
-    values = np.random.default_rng(3).normal(80, 2, (5, 6)) + np.arange(5)[:, None]
-    found, error, freedom = by_hand(values)
-    arms = dict(zip(("fp32", "a", "b", "c", "d"), values, strict=True))
-    own = contrasts(runs_of(**arms).assign(lost=False), "last_third", "fp32")
-    assert [own[arm].difference for arm in "abcd"] == pytest.approx(found.tolist())
-    assert {own[arm].freedom for arm in "abcd"} == {freedom} == {20}
-    assert [own[arm].error for arm in "abcd"] == pytest.approx([error] * 4)
-
-
-def test_one_arm_alone_is_a_paired_test() -> None:
+def test_one_arm_alone_is_a_paired_test():
     ours = above(-3, -1, -4, -1.5, -9)
     row = row_of(compare(runs_of(fp32=FP32, arm=ours), margin=2 / 81), "arm")
     assert row["variance"] == "pooled"
@@ -109,7 +96,7 @@ def test_one_arm_alone_is_a_paired_test() -> None:
 
 
 @pytest.mark.parametrize("how", ["collapsed", "diverged"])
-def test_an_arm_with_a_lost_run_is_compared_by_pairs_and_leaves_the_others_alone(how: str) -> None:
+def test_an_arm_with_a_lost_run_is_compared_by_pairs_and_leaves_the_others_alone(how):
     sound = {"fp32": FP32, "one": above(*CLOSE), "two": above(1, 2, 0, 1, 3)}
     lost = above(*FALLS) if how == "collapsed" else above(-20, -25, -30, -21, -22)
     runs = runs_of(**sound, lost=lost)
@@ -130,12 +117,12 @@ def test_an_arm_with_a_lost_run_is_compared_by_pairs_and_leaves_the_others_alone
         assert there["simultaneous_low"] < alone["simultaneous_low"], "three intervals at once, not two"
 
 
-def test_a_baseline_that_collapsed_leaves_nothing_to_pool() -> None:
+def test_a_baseline_that_collapsed_leaves_nothing_to_pool():
     table = compare(runs_of(fp32=(80.0, 82.0, 11.0), one=(81.0, 80.0, 79.0), two=(80.0, 81.0, 82.0)))
     assert [row_of(table, arm)["variance"] for arm in ("one", "two")] == ["paired", "paired"]
 
 
-def test_the_order_of_runs_does_not_matter_and_seeds_are_paired() -> None:
+def test_the_order_of_runs_does_not_matter_and_seeds_are_paired():
     runs = runs_of(fp32=FP32, arm=above(*CLOSE), other=above(3, 1, 2, 2, 4), lost=above(*FALLS))
     mixed = runs.sample(frac=1, random_state=1)
     wanted, found = compare(runs), compare(mixed)
@@ -150,7 +137,7 @@ def test_the_order_of_runs_does_not_matter_and_seeds_are_paired() -> None:
     assert pairs["baseline_accuracy"].tolist() == list(FP32)
 
 
-def test_seeds_that_only_one_of_them_has_do_not_count() -> None:
+def test_seeds_that_only_one_of_them_has_do_not_count():
     runs = runs_of(fp32=FP32[:4], arm=above(*CLOSE))
     row = row_of(compare(runs[runs["seed"] > 0]), "arm")
     assert (row["n"], row["runs"]) == (3, 4)
@@ -158,7 +145,7 @@ def test_seeds_that_only_one_of_them_has_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("arm", ["fp32", "arm"])
-def test_a_run_without_an_accuracy_is_named_and_its_arm_is_judged_by_itself(arm: str) -> None:
+def test_a_run_without_an_accuracy_is_named_and_its_arm_is_judged_by_itself(arm):
     runs = runs_of(fp32=FP32, arm=above(*CLOSE), other=above(1, 2, 0, 1, 3))
     runs.loc[(runs["arm"] == arm) & (runs["seed"] == 2), "last_third"] = math.nan
     table = compare(runs)
@@ -171,12 +158,12 @@ def test_a_run_without_an_accuracy_is_named_and_its_arm_is_judged_by_itself(arm:
     assert row_of(table, "arm", "best")["left_out"] == "", "it has others"
 
 
-def test_a_seed_that_only_the_arm_has_is_named() -> None:
+def test_a_seed_that_only_the_arm_has_is_named():
     row = row_of(compare(runs_of(fp32=FP32[:3], arm=above(*CLOSE))), "arm")
     assert (row["left_out"], row["n"], row["runs"]) == ("3 4", 3, 5)
 
 
-def test_an_arm_that_scatters_more_than_the_others_stands_out() -> None:
+def test_an_arm_that_scatters_more_than_the_others_stands_out():
     shifts = np.random.default_rng(5).normal(0, 0.3, (6, 5))
     arms = {f"arm{i}": above(*row) for i, row in enumerate(shifts)}
     table = compare(runs_of(fp32=FP32, **arms, wild=above(4, -5, 3, -4, 2), lost=above(*FALLS)))
@@ -185,7 +172,7 @@ def test_an_arm_that_scatters_more_than_the_others_stands_out() -> None:
     assert pd.isna(found["lost"]), "it is judged by itself"
 
 
-def test_without_scatter_there_is_no_residual_variance() -> None:
+def test_without_scatter_there_is_no_residual_variance():
     runs = runs_of(fp32=FP32, one=above(1, 1, 1, 1, 1), two=above(-2, -2, -2, -2, -2)).assign(lost=False)
     assert module.residual(runs, "last_third") == (None, 0), "a rounding error is none"
     gaps = runs_of(fp32=FP32, one=above(*CLOSE), two=above(3, math.nan, 2, 2, 4)).assign(lost=False)
@@ -193,7 +180,7 @@ def test_without_scatter_there_is_no_residual_variance() -> None:
     assert module.residual(gaps, "last_third") == module.residual(both, "last_third")
 
 
-def test_the_baseline_is_described_and_not_tested() -> None:
+def test_the_baseline_is_described_and_not_tested():
     row = row_of(compare(runs_of(fp32=FP32, arm=above(*CLOSE))), "fp32")
     assert (row["mean"], row["runs"], row["collapsed"], row["seeds"]) == (81.0, 5, 0, "0 1 2 3 4")
     assert row["std"] == pytest.approx(math.sqrt(2.5))
@@ -201,7 +188,7 @@ def test_the_baseline_is_described_and_not_tested() -> None:
         assert pd.isna(row[name]), name
 
 
-def test_any_arm_can_be_the_baseline() -> None:
+def test_any_arm_can_be_the_baseline():
     runs = runs_of(fp32=FP32, arm=above(*CLOSE), other=above(3, 1, 2, 2, 4))
     forth, back = (compare(runs, 0.05, baseline) for baseline in ("fp32", "arm"))
     assert pd.isna(row_of(back, "arm")["difference"])
@@ -212,7 +199,7 @@ def test_any_arm_can_be_the_baseline() -> None:
     assert differences(runs, "arm")["baseline_accuracy"].tolist()[:5] == above(*CLOSE)
 
 
-def test_every_metric_is_compared_by_itself() -> None:
+def test_every_metric_is_compared_by_itself():
     runs = runs_of(fp32=FP32, arm=above(*CLOSE))
     runs.loc[runs["arm"] == "arm", "best"] = above(12, 13, 12, 14, 12)
     table = compare(runs)
@@ -221,7 +208,7 @@ def test_every_metric_is_compared_by_itself() -> None:
     assert row_of(table, "fp32", "mean")["mean"] == pytest.approx(76)
 
 
-def test_settings_are_compared_by_themselves() -> None:
+def test_settings_are_compared_by_themselves():
     arms = {f"arm{i}": above(*np.multiply(CLOSE, 1 + i)) for i in range(3)}
     one = runs_of(fp32=FP32, **arms)
     other = runs_of(fp32=FP32, arm0=above(5, 1, 4, 2, 3)).assign(dataset="text", alpha="iid")
@@ -248,7 +235,7 @@ SAME = "the difference is the same for every seed: nothing to test"
         ((), (80.0, 81.0), "no fp32 run to compare with"),
     ],
 )
-def test_what_cannot_be_tested_says_why(fp32: tuple[float, ...], arm: list[float], reason: str) -> None:
+def test_what_cannot_be_tested_says_why(fp32, arm, reason):
     row = row_of(compare(runs_of(fp32=fp32, arm=arm)), "arm")
     assert row["reason"] == reason
     empty = ("n", "difference", "error", "p", "tost_p", "ci_low", "simultaneous_high", "tost_ci_high", "seeds_needed")
@@ -258,7 +245,7 @@ def test_what_cannot_be_tested_says_why(fp32: tuple[float, ...], arm: list[float
     assert (row["runs"], pd.isna(row["margin"])) == (len(arm), not fp32)
 
 
-def test_other_seeds_than_the_baselines_say_so_and_correct_nothing() -> None:
+def test_other_seeds_than_the_baselines_say_so_and_correct_nothing():
     runs = runs_of(fp32=FP32, arm=above(*CLOSE), strange=FP32)
     runs.loc[runs["arm"] == "strange", "seed"] += 10
     table = compare(runs)
@@ -269,19 +256,19 @@ def test_other_seeds_than_the_baselines_say_so_and_correct_nothing() -> None:
     assert row_of(table, "arm")["simultaneous_low"] == row_of(table, "arm")["ci_low"], "one comparison"
 
 
-def test_equal_differences_beside_others_have_their_variance() -> None:
+def test_equal_differences_beside_others_have_their_variance():
     row = row_of(compare(runs_of(fp32=FP32, arm=above(*[1] * 5), other=above(*CLOSE))), "arm")
     assert (row["variance"], row["difference"], row["freedom"]) == ("pooled", pytest.approx(1), 8)
 
 
-def test_the_margin_is_above_zero() -> None:
+def test_the_margin_is_above_zero():
     for nonsense in (0, -1, math.nan):
         with pytest.raises(ValueError, match="margin must be above 0, as a share of the baseline's accuracy, got"):
             compare(runs_of(fp32=FP32, arm=above(*CLOSE)), nonsense)
 
 
 @pytest.mark.parametrize("name", ["block_size", "lr", *AS_IN_THE_PAPER])
-def test_runs_that_differ_in_more_than_the_seed_are_refused(name: str) -> None:
+def test_runs_that_differ_in_more_than_the_seed_are_refused(name):
     runs = runs_of(fp32=FP32, arm=above(*CLOSE)).astype({name: object})
     runs.loc[runs.index[-1], name] = "128" if name in AS_IN_THE_PAPER else 128
     for function in (compare, differences):
@@ -294,17 +281,17 @@ def test_runs_that_differ_in_more_than_the_seed_are_refused(name: str) -> None:
 # Simulated runs, of which the truth is known: arms differ by what is given, seeds by 3 points, runs by 1.
 
 ARMS = ("fp32", "a", "b", "c", "d", "e", "f", "g")
-MANY, FEW = 2000, 60
+MANY, FEW = 2000, 20
 
 
-def simulated(seeds: int, shifts: tuple[float, ...], count: int) -> np.ndarray:
+def simulated(seeds, shifts, count):
     """Accuracies by repetition, arm and seed."""
     random = np.random.default_rng((seeds, len(shifts), count))
     of_seed = random.normal(0, 3, (count, 1, seeds))
     return 70 + np.array([0, *shifts])[None, :, None] + of_seed + random.normal(0, 1, (count, 1 + len(shifts), seeds))
 
 
-def fitted(values: np.ndarray) -> list[dict[str, Contrast]]:
+def fitted(values):
     """By repetition and arm. The first few are those of `contrasts`; the rest by the formulas that these agree with."""
     found = []
     for number, one in enumerate(values):
@@ -323,13 +310,13 @@ def fitted(values: np.ndarray) -> list[dict[str, Contrast]]:
     return found
 
 
-def most_of(share: float, count: int) -> float:
+def most_of(share, count):
     """What a share of so many independent cases does not exceed but once in a thousand times."""
     return float(stats.binom.isf(1e-3, count, share)) / count
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_intervals_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
+def test_intervals_hold_the_truth_as_often_as_they_say(seeds):
     shifts = (0.0, 0.5, -1.0, 2.0, -3.0, 0.0, 4.0)
     missed, missed_at_once = [], []
     for of_arm in fitted(simulated(seeds, shifts, MANY)):
@@ -346,7 +333,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_an_arm_on_the_margin_is_rarely_called_equivalent(seeds: int) -> None:
+def test_an_arm_on_the_margin_is_rarely_called_equivalent(seeds):
     margin = 3.5
     shifts = (margin, -margin, 0.0, 0.0, 0.0, 0.0, 0.0)
     found = fitted(simulated(seeds, shifts, MANY))
@@ -358,7 +345,7 @@ def test_an_arm_on_the_margin_is_rarely_called_equivalent(seeds: int) -> None:
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_real_differences_are_found_and_none_are_made_up(seeds: int) -> None:
+def test_real_differences_are_found_and_none_are_made_up(seeds):
     shifts = (0.0, -2.0, -4.0, 0.0, 0.0, 0.0, 0.0)
     found = fitted(simulated(seeds, shifts, MANY))
     freedom, error = (len(ARMS) - 1) * (seeds - 1), math.sqrt(2 / seeds)
@@ -373,7 +360,7 @@ def test_real_differences_are_found_and_none_are_made_up(seeds: int) -> None:
     assert equal > {3: 0.9, 5: 0.99, 10: 0.999}[seeds], "no difference is found to be inside 5 % of 70"
 
 
-def test_a_common_variance_needs_fewer_seeds_than_pairs() -> None:
+def test_a_common_variance_needs_fewer_seeds_than_pairs():
     shifts = (-2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     values = simulated(3, shifts, MANY)
     pooled = np.mean([of_arm["a"].p < 0.05 for of_arm in fitted(values)])
@@ -385,9 +372,7 @@ def test_a_common_variance_needs_fewer_seeds_than_pairs() -> None:
 
 
 @pytest.mark.parametrize(("difference", "deviation", "level"), [(0.5, 1.5, 0.05), (-1, 1, 0.0025), (3, 4, 0.05)])
-def test_so_many_seeds_decide_four_times_in_five_and_one_fewer_do_not(
-    difference: float, deviation: float, level: float
-) -> None:
+def test_so_many_seeds_decide_four_times_in_five_and_one_fewer_do_not(difference, deviation, level):
     needed = seeds_needed(difference, deviation, 2, level)
     assert needed is not None
     for count, enough in ((needed, True), (needed - 1, False)):
@@ -402,7 +387,7 @@ def test_so_many_seeds_decide_four_times_in_five_and_one_fewer_do_not(
 
 
 @pytest.mark.parametrize(("shift", "arms"), [(2.0, 5), (0.4, 5), (2.0, 2)])
-def test_so_many_seeds_decide_with_a_pooled_variance(shift: float, arms: int) -> None:
+def test_so_many_seeds_decide_with_a_pooled_variance(shift, arms):
     """And one fewer do not; the deviation of a pair is the root of 2."""
     margin, random = 2.5, np.random.default_rng(9)
     needed = seeds_needed(shift, math.sqrt(2), margin, freedom=arms - 1)
@@ -416,13 +401,13 @@ def test_so_many_seeds_decide_with_a_pooled_variance(shift: float, arms: int) ->
         assert (max(apart.mean(), alike.mean()) >= 0.8 - 0.005) == enough
 
 
-def test_a_difference_by_luck_never_needs_thousands_of_seeds() -> None:
+def test_a_difference_by_luck_never_needs_thousands_of_seeds():
     """Inside the margin or beyond it: what is between 0 and the margin is nearer to one of the two verdicts."""
     counts = [seeds_needed(difference, 1.5, 1.5) for difference in np.linspace(-3, 3, 121)]
     assert max(count or math.inf for count in counts) < 50
 
 
-def test_many_seeds_are_as_many_as_the_normal_distribution_says() -> None:
+def test_many_seeds_are_as_many_as_the_normal_distribution_says():
     many = seeds_needed(0.05, 1, 0.07)
     quantiles = stats.norm.isf(0.025) + stats.norm.isf(0.2)
     assert many == pytest.approx((quantiles / 0.05) ** 2, rel=1e-3)
@@ -431,7 +416,7 @@ def test_many_seeds_are_as_many_as_the_normal_distribution_says() -> None:
     assert many == pytest.approx((quantiles / 0.05) ** 2, rel=1e-3), "either side misses one time in ten"
 
 
-def test_seeds_needed_at_the_ends() -> None:
+def test_seeds_needed_at_the_ends():
     assert seeds_needed(0, 1e-6, 2) == 2
     assert seeds_needed(-70, 1e-6, 2) == 2
     assert seeds_needed(0.001, 1, 0.0011) is None, "millions"
@@ -442,7 +427,7 @@ def test_seeds_needed_at_the_ends() -> None:
     assert counts == sorted(set(counts)), "a stricter level needs more seeds"
 
 
-def test_a_table_says_how_many_seeds_it_needs() -> None:
+def test_a_table_says_how_many_seeds_it_needs():
     row = row_of(compare(runs_of(fp32=FP32, one=above(-6, 5, 3, -4, 1), two=above(*CLOSE)), margin=0.02), "one")
     deviation, margin = row["error"] * math.sqrt(5), 0.02 * 81
     assert row["seeds_needed"] == seeds_needed(row["difference"], deviation, margin, freedom=2) > 5
@@ -452,7 +437,7 @@ def test_a_table_says_how_many_seeds_it_needs() -> None:
 # As a command.
 
 
-def test_the_command_writes_contrasts_and_pairs_the_same_twice(tmp_path, capsys) -> None:
+def test_the_command_writes_contrasts_and_pairs_the_same_twice(tmp_path, capsys):
     runs = Runs(tmp_path / "runs")
     cells = itertools.product(("fp32", "normalised"), enumerate(FP32))
     found = runs(*({"arm": arm, "seed": seed, "accuracy": [base + seed, base]} for arm, (seed, base) in cells))

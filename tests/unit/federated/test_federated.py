@@ -188,11 +188,6 @@ def test_not_finite_is_seen():
     assert not is_finite(model)
 
 
-def test_autocast_trains(data):
-    result = train_client(ResNet18(4, 4), data, torch.arange(20), how(autocast=True), 1, 0)
-    assert result.finite
-
-
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0s"), (59, "59s"), (185, "3m 05s"), (7620, "2h 07m")])
 def test_durations_read_well(seconds, text):
     assert duration(seconds) == text

@@ -1,11 +1,7 @@
-"""Partitions: every published row and summary as printed, properties of any partition, damaged files."""
-
-from __future__ import annotations
+"""Partitions: the published recipe, properties of any partition, damaged files. Printed rows are in the ledger."""
 
 import json
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +11,6 @@ from hypothesis import strategies as st
 from qlocaladam.data.dataset import training_labels
 from qlocaladam.federated import partition as module
 from qlocaladam.federated.partition import (
-    Partition,
     dirichlet_partition,
     iid_partition,
     labels_sha256,
@@ -26,120 +21,19 @@ from qlocaladam.federated.partition_statistics import class_counts, client_rows,
 
 SEED = 42
 
-CIFAR10_CLASSES = ["Airplane", "Automobile", "Bird", "Cat", "Deer", "Dog", "Frog", "Horse", "Ship", "Truck"]
-
-
-def rows_of(printed: str) -> list[list[str]]:
-    """Samples, dominant class and its share of clients 0 to 9."""
-    return [row.split() for row in printed.split("; ")]
-
-
-# Tables cifar10_detailed and cifar100_detailed.
-PUBLISHED_ROWS: dict[str, dict[float | str, list[list[str]]]] = {
-    "cifar10": {
-        0.1: rows_of(
-            "9,348 Cat 37.3%; 8,295 Deer 54.9%; 4,053 Bird 62.6%; 1,749 Airplane 85.5%; 4,467 Airplane 77.9%; "
-            "4,481 Ship 96.7%; 5,120 Dog 60.6%; 1,590 Automobile 93.6%; 9,826 Automobile 30.9%; 1,040 Dog 57.2%"
-        ),
-        0.5: rows_of(
-            "3,597 Truck 40.6%; 5,700 Deer 53.7%; 2,874 Automobile 38.7%; 2,850 Airplane 44.4%; 6,509 Airplane 33.0%; "
-            "4,079 Cat 58.9%; 7,929 Horse 42.9%; 4,040 Automobile 57.0%; 3,663 Frog 30.5%; 8,708 Ship 25.9%"
-        ),
-        1.0: rows_of(
-            "4,401 Dog 34.1%; 5,072 Horse 25.5%; 6,755 Deer 31.9%; 4,019 Ship 24.3%; 4,482 Automobile 25.6%; "
-            "6,003 Frog 26.7%; 5,474 Truck 21.7%; 3,783 Airplane 23.7%; 4,481 Airplane 29.1%; 5,483 Cat 25.8%"
-        ),
-        "iid": rows_of(
-            "5,000 Bird 10.5%; 5,000 Truck 10.8%; 5,000 Dog 10.6%; 5,000 Truck 10.4%; 5,000 Automobile 10.6%; "
-            "5,000 Deer 10.6%; 5,000 Frog 10.6%; 5,000 Deer 10.7%; 5,000 Frog 10.6%; 5,000 Horse 10.7%"
-        ),
-    },
-    "cifar100": {
-        0.1: rows_of(
-            "4,151 71 11.4%; 4,562 86 10.1%; 6,051 9 8.2%; 5,384 4 9.2%; 2,653 29 18.4%; "
-            "5,819 34 8.3%; 5,003 6 9.7%; 6,424 98 7.7%; 6,425 94 7.3%; 3,255 77 13.5%"
-        ),
-        0.5: rows_of(
-            "5,309 84 6.1%; 4,680 65 5.7%; 5,158 85 5.5%; 4,047 8 6.8%; 4,663 12 5.2%; "
-            "5,107 55 5.2%; 5,122 2 4.7%; 4,875 25 6.5%; 5,049 93 4.6%; 5,503 37 4.8%"
-        ),
-        1.0: rows_of(
-            "5,899 71 3.7%; 4,658 90 4.4%; 4,636 79 3.4%; 4,685 11 4.4%; 4,334 31 5.3%; "
-            "4,906 17 5.7%; 5,267 18 6.5%; 5,336 64 3.7%; 5,079 57 2.9%; 4,701 92 5.5%"
-        ),
-        "iid": rows_of(
-            "5,000 18 1.3%; 5,000 42 1.3%; 5,000 60 1.3%; 5,000 10 1.6%; 5,000 19 1.4%; "
-            "5,000 34 1.3%; 5,000 48 1.2%; 5,000 96 1.3%; 5,000 13 1.3%; 5,000 64 1.5%"
-        ),
-    },
-}
-
-# Tables data_distribution and, with the ratio, data_distribution_summary: average dominant %, ratio, sample
-# std, heterogeneity.
-PUBLISHED_SUMMARIES: dict[tuple[str, float | str], tuple[str, str, str, str]] = {
-    ("cifar10", 0.1): ("65.7%", "6.6", "3,204", "Extreme"),
-    ("cifar10", 0.5): ("42.6%", "4.3", "2,101", "High"),
-    ("cifar10", 1.0): ("26.8%", "2.7", "936", "Moderate"),
-    ("cifar10", "iid"): ("10.6%", "1.1", "0", "Balanced"),
-    ("cifar100", 0.1): ("10.4%", "10.4", "1,309", "Extreme"),
-    ("cifar100", 0.5): ("5.5%", "5.5", "410", "High"),
-    ("cifar100", 1.0): ("4.5%", "4.5", "455", "Moderate"),
-    ("cifar100", "iid"): ("1.4%", "1.4", "0", "Balanced"),
-}
-
 alphas = st.one_of(st.just("iid"), st.floats(1e-3, 100), st.floats(0, exclude_min=True, allow_infinity=False))
 seeds = st.integers(0, 2**32 - 1)
 label_lists = st.lists(st.integers(0, 6), min_size=1, max_size=120)
 
 
 @pytest.fixture(scope="module")
-def labels() -> dict[str, np.ndarray]:
-    return {name: np.asarray(training_labels(name)) for name in PUBLISHED_ROWS}
+def labels():
+    return {name: np.asarray(training_labels(name)) for name in ("cifar10", "cifar100")}
 
 
-@pytest.mark.parametrize(("name", "alpha"), PUBLISHED_SUMMARIES)
-def test_published_rows(labels: dict[str, np.ndarray], name: str, alpha: float | str) -> None:
-    rebuilt = []
-    for row in client_rows(partition(labels[name], 10, alpha, SEED), labels[name]):
-        assert row.dominant is not None
-        shown = CIFAR10_CLASSES[row.dominant] if name == "cifar10" else str(row.dominant)
-        rebuilt.append([f"{row.samples:,}", shown, f"{row.dominant_percent:.1f}%"])
-    assert rebuilt == PUBLISHED_ROWS[name][alpha]
-
-
-@pytest.mark.parametrize(("name", "alpha"), PUBLISHED_SUMMARIES)
-def test_published_summaries(labels: dict[str, np.ndarray], name: str, alpha: float | str) -> None:
-    found = summary(partition(labels[name], 10, alpha, SEED), labels[name])
-    assert found.sample_std is not None
-    printed = (
-        f"{found.published_percent:.1f}%",
-        f"{found.published_ratio:.1f}",
-        f"{int(found.sample_std):,}",  # the paper truncates: 3204.09 and 2101.94
-        found.heterogeneity,
-    )
-    assert printed == PUBLISHED_SUMMARIES[name, alpha]
-
-
-def test_the_one_published_average_that_is_not_the_average(labels: dict[str, np.ndarray]) -> None:
-    off = {}
-    for (name, alpha), (percent, ratio, *_) in PUBLISHED_SUMMARIES.items():
-        found = summary(partition(labels[name], 10, alpha, SEED), labels[name])
-        rebuilt = (f"{found.dominant_percent:.1f}%", f"{found.ratio:.1f}")
-        if rebuilt != (percent, ratio):
-            off[name, alpha] = rebuilt
-    assert off == {("cifar100", 1.0): ("4.6%", "4.6")}
-
-
-def test_the_remainder_of_the_paper_is_dropped(labels: dict[str, np.ndarray]) -> None:
-    part = partition(labels["cifar10"], 10, 0.1, SEED)
-    found = summary(part, labels["cifar10"])
-    assert (found.samples, found.dropped, found.clients, found.empty_clients) == (49_969, 31, 10, 0)
-    assert (found.min_samples, found.max_samples) == (1_040, 9_826)
-
-
-def test_published_indices_are_the_recipe_word_for_word(labels: dict[str, np.ndarray]) -> None:
+def test_published_indices_are_the_recipe_word_for_word(labels):
     stream = np.random.RandomState(SEED)
-    expected: list[list[int]] = [[] for _ in range(10)]
+    expected = [[] for _ in range(10)]
     for label in range(10):
         members = np.where(labels["cifar10"] == label)[0]
         stream.shuffle(members)
@@ -155,9 +49,7 @@ def test_published_indices_are_the_recipe_word_for_word(labels: dict[str, np.nda
 
 
 @given(label_lists, st.integers(1, 40), alphas, seeds)
-def test_every_partition_is_disjoint_bounded_and_repeatable(
-    labels: list[int], clients: int, alpha: float | str, seed: int
-) -> None:
+def test_every_partition_is_disjoint_bounded_and_repeatable(labels, clients, alpha, seed):
     part = partition(labels, clients, alpha, seed)
     held = np.concatenate(part.indices)
     assert part.clients == len(part.indices) == clients
@@ -173,7 +65,7 @@ def test_every_partition_is_disjoint_bounded_and_repeatable(
 
 
 @given(label_lists, st.integers(1, 40), alphas, seeds)
-def test_statistics_agree_with_counting_by_hand(labels: list[int], clients: int, alpha: float | str, seed: int) -> None:
+def test_statistics_agree_with_counting_by_hand(labels, clients, alpha, seed):
     part = partition(labels, clients, alpha, seed)
     counts = class_counts(part, labels, classes=9)
     assert counts.shape == (clients, 9)
@@ -190,7 +82,7 @@ def test_statistics_agree_with_counting_by_hand(labels: list[int], clients: int,
 
 
 @given(st.integers(1, 200), st.integers(1, 300), seeds)
-def test_iid_loses_nothing_and_is_even(n: int, clients: int, seed: int) -> None:
+def test_iid_loses_nothing_and_is_even(n, clients, seed):
     parts = iid_partition(n, clients, seed)
     sizes = [len(part) for part in parts]
     assert sorted(np.concatenate(parts).tolist()) == list(range(n))
@@ -198,7 +90,7 @@ def test_iid_loses_nothing_and_is_even(n: int, clients: int, seed: int) -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_a_thousand_clients_some_empty(labels: dict[str, np.ndarray]) -> None:
+def test_a_thousand_clients_some_empty(labels):
     part = partition(labels["cifar100"], 1_000, 0.01, SEED)
     found = summary(part, labels["cifar100"])
     assert part.clients == 1_000
@@ -209,13 +101,13 @@ def test_a_thousand_clients_some_empty(labels: dict[str, np.ndarray]) -> None:
     assert found.samples + found.dropped == 50_000
 
 
-def test_more_clients_than_samples_can_leave_everyone_empty() -> None:
+def test_more_clients_than_samples_can_leave_everyone_empty():
     found = summary(partition([0, 0, 1], 1_000, 1e6, SEED), [0, 0, 1])
     assert (found.samples, found.dropped, found.empty_clients) == (0, 3, 1_000)
     assert found.dominant_percent is found.ratio is found.published_percent is found.published_ratio is None
 
 
-def test_one_client_holds_everything() -> None:
+def test_one_client_holds_everything():
     for alpha in (5e-324, 0.1, 1.7e308, "iid"):
         part = partition([3, 1, 1], 1, alpha, SEED)
         assert part.dropped == 0
@@ -223,7 +115,7 @@ def test_one_client_holds_everything() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1e-6, 1e-100, 5e-324])
-def test_tiny_alpha_gives_each_class_to_one_client(alpha: float) -> None:
+def test_tiny_alpha_gives_each_class_to_one_client(alpha):
     labels = np.repeat(np.arange(50), 20)
     with warnings.catch_warnings(action="error"):
         part = partition(labels, 10, alpha, SEED)
@@ -234,14 +126,14 @@ def test_tiny_alpha_gives_each_class_to_one_client(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("alpha", [1e12, 1e200, 1.7e308])
-def test_huge_alpha_gives_equal_shares(alpha: float) -> None:
+def test_huge_alpha_gives_equal_shares(alpha):
     labels = np.repeat(np.arange(5), 1_000)
     with warnings.catch_warnings(action="error"):
         counts = class_counts(partition(labels, 10, alpha, SEED), labels)
     assert ((counts == 100) | (counts == 99)).all()
 
 
-def test_stand_ins_are_used_only_where_numpy_has_no_shares() -> None:
+def test_stand_ins_are_used_only_where_numpy_has_no_shares():
     alpha, seen = 1e-3, set()
     for seed in range(40):
         stream, parts = np.random.RandomState(seed), dirichlet_partition([0] * 100, 2, alpha, seed)
@@ -256,56 +148,52 @@ def test_stand_ins_are_used_only_where_numpy_has_no_shares() -> None:
     assert seen == {True, False}
 
 
-@pytest.mark.parametrize("alpha", [0, 0.0, -1, float("nan"), float("inf"), "foo", "IID", "0.1", "", True, None, [1]])
-def test_nonsense_alpha_is_refused(alpha: Any) -> None:
-    with pytest.raises(ValueError, match=r"alpha must be a finite number greater than 0 or the word 'iid', got") as e:
-        partition([0, 1], 2, alpha, SEED)
-    assert str(e.value).endswith(repr(alpha))
+NONSENSE = {
+    "alpha": [0, 0.0, -1, float("nan"), float("inf"), "foo", "IID", "0.1", "", True, None, [1]],
+    "clients": [0, -3, 2.5, 2.0, True, "2", None],
+    "seed": [-1, 2**32, 1.0, True, None],
+    "labels": [[], [[0, 1]], [0.0, 1.0], ["cat"], [True], 3, [0, -1]],
+}
+ACCEPTED = {
+    "alpha": "a finite number greater than 0 or the word 'iid', got",
+    "clients": "a whole number of at least 1, got",
+    "seed": "a whole number from 0 to 4294967295, got",
+    "labels": "",
+}
 
 
-@pytest.mark.parametrize("clients", [0, -3, 2.5, 2.0, True, "2", None])
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NONSENSE.items() for value in values])
 @pytest.mark.parametrize("alpha", [0.1, "iid"])
-def test_nonsense_clients_are_refused(clients: Any, alpha: float | str) -> None:
-    with pytest.raises(ValueError, match="clients must be a whole number of at least 1, got") as e:
-        partition([0, 1], clients, alpha, SEED)
-    assert str(e.value).endswith(repr(clients))
+def test_nonsense_is_refused_by_name(name, value, alpha):
+    given = {"labels": [0, 1], "clients": 2, "alpha": alpha, "seed": SEED, name: value}
+    with pytest.raises(ValueError, match=f"{name} must be {ACCEPTED[name]}") as error:
+        partition(**given)
+    assert name == "labels" or str(error.value).endswith(repr(value))
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True, None])
-def test_nonsense_seed_is_refused(seed: Any) -> None:
-    with pytest.raises(ValueError, match="seed must be a whole number from 0 to 4294967295, got"):
-        partition([0, 1], 2, 0.1, seed)
-
-
-@pytest.mark.parametrize("labels", [[], [[0, 1]], [0.0, 1.0], ["cat"], [True], 3, [0, -1]])
-def test_nonsense_labels_are_refused(labels: Any) -> None:
-    with pytest.raises(ValueError, match="labels must be"):
-        partition(labels, 2, 0.1, SEED)
-
-
-def test_dirichlet_alone_refuses_iid_and_iid_alone_refuses_no_samples() -> None:
+def test_dirichlet_alone_refuses_iid_and_iid_alone_refuses_no_samples():
     with pytest.raises(ValueError, match="alpha must be a finite number greater than 0 for a Dirichlet"):
-        dirichlet_partition([0, 1], 2, "iid", SEED)  # type: ignore[arg-type]
+        dirichlet_partition([0, 1], 2, "iid", SEED)
     with pytest.raises(ValueError, match="n must be a whole number of at least 1, got 0"):
         iid_partition(0, 2, SEED)
 
 
-def test_numpy_numbers_are_numbers() -> None:
-    clients: Any = np.int32(2)
-    seed: Any = np.uint8(7)
+def test_numpy_numbers_are_numbers():
+    clients = np.int32(2)
+    seed = np.uint8(7)
     assert partition([0, 1], clients, np.float64(0.5), seed) == partition([0, 1], 2, 0.5, 7)
 
 
-def test_too_few_classes_are_refused() -> None:
+def test_too_few_classes_are_refused():
     with pytest.raises(ValueError, match="classes must be a whole number of at least 6, got 5"):
         class_counts(partition([0, 5], 2, "iid", SEED), [0, 5], 5)
 
 
-def test_heterogeneity_words_between_and_beyond_the_published_alphas() -> None:
+def test_heterogeneity_words_between_and_beyond_the_published_alphas():
     assert [heterogeneity_word(alpha) for alpha in (0.01, 0.3, 0.7, 10)] == ["Extreme", "High", "Moderate", "Low"]
 
 
-def test_other_labels_are_refused() -> None:
+def test_other_labels_are_refused():
     part = partition([0, 1, 2], 2, 0.5, SEED)
     with pytest.raises(ValueError, match="labels must be the 3 that the partition was made for, got 2"):
         part.check([0, 1])
@@ -313,12 +201,12 @@ def test_other_labels_are_refused() -> None:
         client_rows(part, [1, 0, 2])
 
 
-def test_arrays_cannot_be_written_to() -> None:
+def test_arrays_cannot_be_written_to():
     with pytest.raises(ValueError, match="read-only"):
         partition([0, 1, 2], 2, "iid", SEED).indices[0][0] = 1
 
 
-def test_partitions_that_differ_in_anything_are_not_equal() -> None:
+def test_partitions_that_differ_in_anything_are_not_equal():
     made = [partition([0, 1], 2, "iid", 1), partition([0, 1], 2, "iid", 2), partition([1, 0], 2, "iid", 1)]
     assert len(set(made)) == 3
     assert made[0] != "a partition"
@@ -327,14 +215,12 @@ def test_partitions_that_differ_in_anything_are_not_equal() -> None:
 # Files
 
 
-def example() -> Partition:
+def example():
     return partition([0, 1, 2, 0, 1, 2, 0, 1] * 4, 5, 0.5, SEED)
 
 
 @given(label_lists, st.integers(1, 40), alphas, seeds)
-def test_files_round_trip_with_the_same_bytes(
-    tmp_path_factory: pytest.TempPathFactory, labels: list[int], clients: int, alpha: float | str, seed: int
-) -> None:
+def test_files_round_trip_with_the_same_bytes(tmp_path_factory, labels, clients, alpha, seed):
     folder = tmp_path_factory.mktemp("files")
     part = partition(labels, clients, alpha, seed)
     part.save(folder / "a.npz")
@@ -349,7 +235,7 @@ def test_files_round_trip_with_the_same_bytes(
 
 @settings(max_examples=300)
 @given(st.data())
-def test_a_changed_byte_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_changed_byte_is_refused_or_harmless(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("files") / "damaged.npz"
     example().save(path)
     content = bytearray(path.read_bytes())
@@ -363,7 +249,7 @@ def test_a_changed_byte_is_refused_or_harmless(tmp_path_factory: pytest.TempPath
 
 
 @given(st.floats(0, 1, exclude_max=True))
-def test_a_truncated_file_is_refused(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
+def test_a_truncated_file_is_refused(tmp_path_factory, kept):
     path = tmp_path_factory.mktemp("files") / "short.npz"
     example().save(path)
     content = path.read_bytes()
@@ -375,7 +261,7 @@ def test_a_truncated_file_is_refused(tmp_path_factory: pytest.TempPathFactory, k
 OFFSETS, FLAT = example()._arrays()
 
 
-def rewritten(path: Path, *, reseal: bool = True, **changes: Any) -> Path:
+def rewritten(path, *, reseal=True, **changes):
     """The example's file with other contents; its checksum is made to fit unless told otherwise."""
     arrays = {name: changes.pop(name, array) for name, array in (("offsets", OFFSETS), ("indices", FLAT))}
     metadata = example()._metadata() | changes
@@ -384,7 +270,7 @@ def rewritten(path: Path, *, reseal: bool = True, **changes: Any) -> Path:
     return path
 
 
-def replaced(array: np.ndarray, position: int, value: int) -> np.ndarray:
+def replaced(array, position, value):
     array = array.copy()
     array[position] = value
     return array
@@ -414,18 +300,18 @@ def replaced(array: np.ndarray, position: int, value: int) -> np.ndarray:
         ({"indices": FLAT[::-1].copy(), "reseal": False}, "the contents have SHA-256"),
     ],
 )
-def test_altered_files_are_refused_by_their_fault(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
+def test_altered_files_are_refused_by_their_fault(tmp_path, changes, fault):
     path = rewritten(tmp_path / "altered.npz", **changes)
     with pytest.raises(ValueError, match=r"altered\.npz is not a whole partition file: ") as error:
         load_partition(path)
     assert fault in str(error.value)
 
 
-def test_the_rewriting_of_these_tests_alone_is_accepted(tmp_path: Path) -> None:
+def test_the_rewriting_of_these_tests_alone_is_accepted(tmp_path):
     assert load_partition(rewritten(tmp_path / "same.npz")) == example()
 
 
-def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_kinds_are_refused(tmp_path):
     path = tmp_path / "other.npz"
     np.savez(path, labels=np.arange(3))
     with pytest.raises(ValueError, match="it must hold metadata, offsets, indices, got labels"):
@@ -437,11 +323,11 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
         load_partition(tmp_path / "absent.npz")
 
 
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "part.npz"
     example().save(path)
 
-    def fail(file: Any, **arrays: Any) -> None:
+    def fail(file, **arrays):
         file.write(b"half")
         raise OSError("disk full")
 
@@ -452,6 +338,6 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_fingerprint_of_labels_is_fixed_for_good() -> None:
+def test_the_fingerprint_of_labels_is_fixed_for_good():
     assert labels_sha256(np.array([1, 2], dtype=np.uint8)) == labels_sha256([1, 2])
     assert labels_sha256([0]) == "af5570f5a1810b7af78caf4bc70a660f0df51e42baf91d4de5b2328de0e83dfc"

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from qlocaladam import ARMS, QLocalAdam
-from qlocaladam.analysis import memory
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated import peers
 from qlocaladam.federated.partition import partition
@@ -67,12 +66,6 @@ def test_held_bytes_are_those_of_a_report():
     optimizer = QLocalAdam([param], **ARMS["normalised-4bit"])
     stepped(optimizer, param, 1)
     assert held_bytes(optimizer) == optimizer.memory_report().total == 2 * 500 + (4 + 8) * 16
-
-
-def test_the_paper_sized_memory_of_a_peer_is_not_claimed():
-    arms = {"fp32": {"arm": "fp32"}, "theirs": {"arm": "torchao-8bit"}}
-    made = memory.optimizer_memory(arms, [("cifar10", "fp32", 64), ("cifar10", "theirs", 256)])
-    assert made["arm"].tolist() == ["fp32"]
 
 
 def test_a_missing_package_is_named(monkeypatch):

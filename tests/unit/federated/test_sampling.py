@@ -1,47 +1,35 @@
-"""Client sampling: the paper's counts, the properties of any draw, and the steps a client takes."""
-
-from __future__ import annotations
-
-from typing import Any
+"""Client sampling: the paper's recipe, the properties of any draw, and the steps a client takes."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlocaladam.federated.sampling import participation, participation_summary, sample_clients, steps_per_round
+from qlocaladam.analysis.participation import sampling
+from qlocaladam.federated.sampling import sample_clients, steps_per_round
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def test_published_sampling_statistics() -> None:
-    # Appendix, "Client Sampling Statistics": mean 60.0, standard deviation 6.3, 50 to 74.
-    counts = participation(sample_clients(42, 120, 10, 5), 10)
-    assert counts.tolist() == [50, 74, 55, 58, 60, 57, 61, 64, 65, 56]
-    found = participation_summary(counts)
-    assert (f"{found.mean:.1f}", f"{found.std:.1f}", found.min, found.max) == ("60.0", "6.3", 50, 74)
-
-
-def test_the_recipe_word_for_word() -> None:
+def test_the_recipe_word_for_word():
     stream = np.random.RandomState(42)
     expected = [stream.choice(10, 5, replace=False).tolist() for _ in range(120)]
     assert sample_clients(42, 120, 10, 5).tolist() == expected
 
 
 @given(seeds, st.integers(1, 20), st.integers(1, 50), st.data())
-def test_rounds_hold_different_clients_and_repeat(seed: int, rounds: int, clients: int, data: st.DataObject) -> None:
+def test_rounds_hold_different_clients_and_repeat(seed, rounds, clients, data):
     per_round = data.draw(st.integers(1, clients))
     drawn = sample_clients(seed, rounds, clients, per_round)
     assert drawn.shape == (rounds, per_round)
     assert drawn.dtype == np.int64
     assert all(len(set(chosen)) == per_round for chosen in drawn.tolist())
-    assert participation(drawn, clients).sum() == rounds * per_round
+    assert sum(sampling(seed, rounds, clients, per_round)["counts"]) == rounds * per_round
     assert np.array_equal(sample_clients(seed, rounds + 3, clients, per_round)[:rounds], drawn)
 
 
-def test_full_participation_takes_everyone_every_round() -> None:
-    found = participation_summary(participation(sample_clients(42, 7, 5, 5), 5))
-    assert (found.mean, found.std, found.min, found.max) == (7.0, 0.0, 7, 7)
+def test_full_participation_takes_everyone_every_round():
+    assert sampling(42, 7, 5, 5) == {"counts": [7] * 5, "mean": 7.0, "std": 0.0, "min": 7, "max": 7}
 
 
 @pytest.mark.parametrize(
@@ -56,35 +44,20 @@ def test_full_participation_takes_everyone_every_round() -> None:
         ((42, 120, 10, 0), "per_round must be a whole number from 1 to 10, got 0"),
     ],
 )
-def test_nonsense_is_refused(arguments: tuple[Any, ...], fault: str) -> None:
+def test_nonsense_is_refused(arguments, fault):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         sample_clients(*arguments)
     assert str(error.value) == fault
 
 
-def test_counting_refuses_what_sampling_cannot_give() -> None:
-    with pytest.raises(ValueError, match="samples must be clients from 0 to 4, got 5"):
-        participation([[1, 5]], 5)
-    with pytest.raises(ValueError, match="samples must be whole numbers, a row for each round, got float64"):
-        participation([[1.0]], 5)
-    with pytest.raises(ValueError, match="counts must be one number a client and at least one"):
-        participation_summary([])
-
-
-def test_published_steps() -> None:
-    # Appendix, "Sample Imbalance Impact": about 33 and 307 steps. These are samples * epochs / batch.
-    assert (1_040 * 2 / 64, 9_826 * 2 / 64) == (32.5, 307.0625)
-    assert (steps_per_round(1_040, 2, 64), steps_per_round(9_826, 2, 64)) == (34, 308)
-
-
 @given(st.integers(0, 10_000), st.integers(0, 5), st.integers(1, 300))
-def test_steps_are_the_batches_of_every_epoch(samples: int, epochs: int, batch: int) -> None:
+def test_steps_are_the_batches_of_every_epoch(samples, epochs, batch):
     assert steps_per_round(samples, epochs, batch) == epochs * len(range(0, samples, batch))
 
 
 @pytest.mark.parametrize(
     ("arguments", "name"), [((-1, 2, 64), "samples"), ((10, -1, 64), "epochs"), ((10, 2, 0), "batch")]
 )
-def test_nonsense_steps_are_refused(arguments: tuple[int, int, int], name: str) -> None:
+def test_nonsense_steps_are_refused(arguments, name):
     with pytest.raises(ValueError, match=f"{name} must be a whole number of at least"):
         steps_per_round(*arguments)

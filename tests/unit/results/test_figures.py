@@ -1,7 +1,5 @@
 """Figures: what they show, that an arm looks the same in all, that nothing is cut off, that bytes repeat."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -10,18 +8,14 @@ import subprocess
 import sys
 from itertools import combinations, cycle
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.image import imread
-from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 from registered_runs import answered
@@ -55,28 +49,28 @@ LABELS = {"dataset": {"cifar10": "Digits", "cifar100": "Digit pairs"}, "arm": AR
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 
 
-def spec(kind: str, **entry: Any) -> dict[str, Any]:
+def spec(kind, **entry):
     papers = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
     return {"kind": kind, "name": "shown", "scale": "test", "labels": LABELS, "stands_for": papers, **entry}
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path):
     return Runs(tmp_path / "runs")
 
 
 @pytest.fixture(scope="module")
-def results_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def results_once(tmp_path_factory):
     return results(tmp_path_factory.mktemp("results"))
 
 
 @pytest.fixture
-def files(results_once: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+def files(results_once, tmp_path):
     """Copies, which a test may change."""
     return {name: Path(shutil.copy(path, tmp_path)) for name, path in results_once.items()}
 
 
-def results(tmp_path: Path) -> dict[str, Path]:
+def results(tmp_path):
     """Small results of the analyses, in the form that these write."""
     paths = {name: tmp_path / f"{name}.csv" for name in ("precision", "clients")}
     _precision().to_csv(paths["precision"], index=False)
@@ -105,7 +99,7 @@ def results(tmp_path: Path) -> dict[str, Path]:
 SUMMARY = {"floor": 1e-8, "log_offset": 1e-8, "variance": {"below_offset": 0.613, "zero_fraction": 0.402}}
 
 
-def _decades() -> pd.DataFrame:
+def _decades():
     """Step errors by decade of the variance, the wider the smaller that is."""
     decades = [("zero", 1e5), *((str(exponent), 10.0 ** (-exponent / 2 - 4)) for exponent in range(-20, 3))]
     rows = [
@@ -116,7 +110,7 @@ def _decades() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _variance() -> pd.DataFrame:
+def _variance():
     """The layers of a ResNet-18 over as many rounds as the paper has."""
     sizes = {"p1": 1e-14, "p10": 1e-11, "median": 1e-8, "p90": 1e-5, "p99": 1e-2}
     rows = [
@@ -142,7 +136,7 @@ MATRICES = [
 ]
 
 
-def _step_layers() -> pd.DataFrame:
+def _step_layers():
     """Errors by layer, from none to the largest."""
     errors = cycle((0.0, 1e-5, 0.123, 12.3, 45678.9, math.nan))
     rows = [
@@ -164,7 +158,7 @@ SHIFTS = {
 """How far each arm is above FP32, by seed."""
 
 
-def _write_contrasts(paths: dict[str, Path], datasets: tuple[str, ...], alphas: tuple[str, ...]) -> None:
+def _write_contrasts(paths, datasets, alphas):
     """Contrasts as the analysis writes them. An arm far below has collapsed."""
     rows = [
         {**dict.fromkeys(("block_size", "lr"), 1), "dataset": dataset, "alpha": alpha, "arm": arm, "seed": seed}
@@ -179,7 +173,7 @@ def _write_contrasts(paths: dict[str, Path], datasets: tuple[str, ...], alphas: 
     differences(pd.DataFrame(rows)).to_csv(paths["differences"], index=False)
 
 
-def _histograms() -> pd.DataFrame:
+def _histograms():
     views = {
         ("variance", "linear"): (0, 0.01, [100_000, 10, 1, 0, 2]),
         ("variance", "log10"): (-12, -2, [10, 15_000, 20_000, 20_000, 20_000, 20_000, 13]),
@@ -194,7 +188,7 @@ def _histograms() -> pd.DataFrame:
     return pd.concat(tables)
 
 
-def _precision() -> pd.DataFrame:
+def _precision():
     """Two values in each of two quarters of a decade; errors differ by code."""
     value, error = np.array([1.1e-3, 1.2e-3, 1.1e-1, 1.2e-1]), np.array([0.01, 0.03, 0.02, 0.02])
     tables = [
@@ -204,7 +198,7 @@ def _precision() -> pd.DataFrame:
     return pd.concat(tables)
 
 
-def _clients() -> pd.DataFrame:
+def _clients():
     rows = [
         (dataset, alpha, client, 100 * (client + 1), 0, "Bird", 10.0 * client / scale, 10)
         for dataset, scale in (("cifar10", 1), ("cifar100", 10))
@@ -215,22 +209,22 @@ def _clients() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def panel(hue: str) -> dict[str, Any]:
+def panel(hue):
     return spec("convergence", panels=[{"hue": hue}])
 
 
-def legend(axes: Axes) -> list[str]:
+def legend(axes):
     found = axes.get_legend()
     assert found is not None
     return [text.get_text() for text in found.get_texts()]
 
 
-def names(axes: Axes) -> list[str]:
+def names(axes):
     """Of the lines, as they stand beside their ends."""
     return [text.get_text() for text in axes.texts]
 
 
-def line(axes: Axes, label: str) -> Line2D:
+def line(axes, label):
     return next(found for found in axes.lines if str(found.get_label()).startswith(label))
 
 
@@ -241,7 +235,7 @@ MAIN = [
 ]
 
 
-def test_convergence_shows_every_run_its_best_and_chance(runs: Runs) -> None:
+def test_convergence_shows_every_run_its_best_and_chance(runs):
     (axes,) = figures.draw(panel("arm"), [runs(*MAIN)], {}).axes
     assert names(axes) == ["FP32: 85.8", "Q-LocalAdam: 80.0", "Naive INT8: 14.0", "chance: 10.0", "best (%)"]
     assert axes.get_title() == f"Digits, {ALPHA} = 0.1"
@@ -257,14 +251,12 @@ def test_convergence_shows_every_run_its_best_and_chance(runs: Runs) -> None:
     ("accuracy", "classes", "shown"),
     [([30.0, 20.0], 10, False), ([30.0, 19.9], 10, True), ([5.9, 0.8], 100, True), ([5.9, 2.0], 100, False)],
 )
-def test_chance_is_shown_where_an_arm_ends_near_it(
-    runs: Runs, accuracy: list[float], classes: int, shown: bool
-) -> None:
+def test_chance_is_shown_where_an_arm_ends_near_it(runs, accuracy, classes, shown):
     (axes,) = figures.draw(panel("arm"), [runs({"accuracy": accuracy, "classes": classes})], {}).axes
     assert (f"chance: {100 / classes:.1f}" in names(axes)) == shown
 
 
-def test_seeds_are_a_mean_and_a_band(runs: Runs) -> None:
+def test_seeds_are_a_mean_and_a_band(runs):
     found = runs(*({"seed": seed, "accuracy": [seed, 80.0 + seed]} for seed in (1, 2, 6)))
     (axes,) = figures.draw(panel("arm"), [found], {}).axes
     assert line(axes, "FP32: 83.0").get_ydata().tolist() == [3.0, 83.0]
@@ -281,14 +273,14 @@ def test_seeds_are_a_mean_and_a_band(runs: Runs) -> None:
         ("seed", [123, 42], ["seed 42", "seed 123"], f"Digits, FP32, {ALPHA} = 0.1"),
     ],
 )
-def test_ordered_hues_stand_in_order(runs: Runs, hue: str, values: list[Any], labels: list[str], title: str) -> None:
+def test_ordered_hues_stand_in_order(runs, hue, values, labels, title):
     found = runs(*({hue: value, "accuracy": [50.0, 60.0]} for value in values))
     (axes,) = figures.draw(panel(hue), [found], {}).axes
     assert names(axes) == [*(f"{label}: 60.0" for label in labels), "best (%)"]
     assert axes.get_title() == title
 
 
-def test_names_of_lines_that_end_together_are_moved_apart_in_order(runs: Runs) -> None:
+def test_names_of_lines_that_end_together_are_moved_apart_in_order(runs):
     ends = {"fp32": 60.0, "q-localadam": 60.1, "naive-int8": 59.9, "momentum-only": 20.0}
     found = runs(*({"arm": arm, "accuracy": [50.0, end]} for arm, end in ends.items()))
     (axes,) = figures.draw(panel("arm"), [found], {}).axes
@@ -300,7 +292,7 @@ def test_names_of_lines_that_end_together_are_moved_apart_in_order(runs: Runs) -
     assert heights["Momentum-only"] == pytest.approx(end, abs=0.02)
 
 
-def test_a_trend_joins_the_means_of_runs(runs: Runs) -> None:
+def test_a_trend_joins_the_means_of_runs(runs):
     made = [
         {"arm": arm, "loss_scale": scale, "seed": seed, "accuracy": [50.0 + seed - (scale < 1) * 40 * (arm != "fp32")]}
         for arm in ("q-localadam", "fp32")
@@ -322,7 +314,7 @@ def test_a_trend_joins_the_means_of_runs(runs: Runs) -> None:
     assert sorted(y for one in dots for y in one.get_ydata()) == [11, 13, 51, 51, 51, 53, 53, 53]
 
 
-def pixels(figure: Figure, colour: Any) -> int:
+def pixels(figure, colour):
     """How many pixels are of this colour."""
     canvas = FigureCanvasAgg(figure)
     with theme():
@@ -331,7 +323,7 @@ def pixels(figure: Figure, colour: Any) -> int:
     return int((np.abs(shown - to_rgb(colour)).max(axis=-1) < 0.02).sum())
 
 
-def test_a_single_round_can_be_seen(runs: Runs) -> None:
+def test_a_single_round_can_be_seen(runs):
     figure = figures.draw(panel("arm"), [runs({"accuracy": [50.0]})], {})
     (axes,) = figure.axes
     for text in (*axes.texts, *axes.lines[1:]):
@@ -341,13 +333,13 @@ def test_a_single_round_can_be_seen(runs: Runs) -> None:
     assert shown == [1]
 
 
-def test_markers_are_few_and_not_all_in_the_same_rounds(runs: Runs) -> None:
+def test_markers_are_few_and_not_all_in_the_same_rounds(runs):
     found = runs(*({"arm": arm, "accuracy": [50.0] * 120} for arm in ("fp32", "q-localadam")))
     (axes,) = figures.draw(panel("arm"), [found], {}).axes
     assert [one.get_markevery() for one in axes.lines[:2]] == [(0, 20), (10, 20)]
 
 
-def test_a_diverged_run_ends_in_a_cross(runs: Runs) -> None:
+def test_a_diverged_run_ends_in_a_cross(runs):
     found = runs(
         {"arm": "naive-int8", "accuracy": [30.0, 40.0, 9.8], "diverged": True},
         {"arm": "fp32", "accuracy": [30.0, 40.0, 50.0, 60.0]},
@@ -360,7 +352,7 @@ def test_a_diverged_run_ends_in_a_cross(runs: Runs) -> None:
     assert "diverged" in names(axes)
 
 
-def test_nonsense_is_refused(runs: Runs, files: dict[str, Path]) -> None:
+def test_nonsense_is_refused(runs, files):
     found = runs({"arm": "unheard-of", "accuracy": [1.0]})
     with pytest.raises(ValueError, match=r"figures.shown.kind is 'pie'; accepted: client_memory, .*convergence"):
         figures.draw(spec("pie"), [], {})
@@ -371,7 +363,7 @@ def test_nonsense_is_refused(runs: Runs, files: dict[str, Path]) -> None:
         figures.draw(spec("distributions", where={"dataset": "cifar10"}), [], files)
 
 
-def test_contrasts_have_a_panel_for_each_data_set_and_alpha(files: dict[str, Path]) -> None:
+def test_contrasts_have_a_panel_for_each_data_set_and_alpha(files):
     figure = figures.draw(spec("contrasts", table="a"), [], files)
     assert [axes.get_title() for axes in figure.axes] == [
         f"{data}, {ALPHA} = {alpha}" for data in ("Digits", "Digit pairs") for alpha in (0.1, 0.5)
@@ -384,7 +376,7 @@ def test_contrasts_have_a_panel_for_each_data_set_and_alpha(files: dict[str, Pat
     assert said == ["simultaneous interval", "95 % interval", "one seed", "margin of equivalence"]
 
 
-def test_a_forest_shows_seeds_and_both_intervals(files: dict[str, Path]) -> None:
+def test_a_forest_shows_seeds_and_both_intervals(files):
     axes = figures.draw(spec("contrasts", table="a"), [], files).axes[0]
     colour, tests = arm_colours(ARMS)["q-localadam"].color, pd.read_csv(files["contrasts"])
     row = tests[(tests["arm"] == "q-localadam") & (tests["metric"] == "last_third")].iloc[0]
@@ -404,7 +396,7 @@ def test_a_forest_shows_seeds_and_both_intervals(files: dict[str, Path]) -> None
     assert means == {0, 2, 3}, "all but those that are far off"
 
 
-def test_a_panel_has_an_axis_and_a_margin_of_its_own(files: dict[str, Path]) -> None:
+def test_a_panel_has_an_axis_and_a_margin_of_its_own(files):
     tests = pd.read_csv(files["contrasts"], dtype={"alpha": str})
     tests.loc[tests["dataset"] == "cifar100", "margin"] = 1.0
     tests.to_csv(files["contrasts"], index=False)
@@ -413,7 +405,7 @@ def test_a_panel_has_an_axis_and_a_margin_of_its_own(files: dict[str, Path]) -> 
     assert figure.axes[2].get_xlim()[1] == pytest.approx(6)
 
 
-def test_an_arm_that_is_far_off_is_an_arrow_and_a_number(files: dict[str, Path]) -> None:
+def test_an_arm_that_is_far_off_is_an_arrow_and_a_number(files):
     axes = figures.draw(spec("contrasts", table="a"), [], files).axes[0]
     far = {text.get_text(): text.get_position() for text in axes.texts if text.get_text()}
     assert far == {"\N{MINUS SIGN}70.2": (0.12, 1), "+81.0": (0.88, 4)}
@@ -421,7 +413,7 @@ def test_an_arm_that_is_far_off_is_an_arrow_and_a_number(files: dict[str, Path])
     assert [arrow.xy for arrow in arrows] == [(0.01, 1), (0.99, 4)]
 
 
-def test_an_arm_that_was_not_compared_is_left_out(files: dict[str, Path]) -> None:
+def test_an_arm_that_was_not_compared_is_left_out(files):
     tests = pd.read_csv(files["contrasts"]).astype({"reason": object})
     numbers = ["difference", "ci_low", "ci_high", "simultaneous_low", "simultaneous_high", "p", "tost_p"]
     untested = tests["arm"].isin(["variance-only", "printed-equations"])
@@ -443,7 +435,7 @@ def test_an_arm_that_was_not_compared_is_left_out(files: dict[str, Path]) -> Non
     assert said == ["one seed: nothing to test"]
 
 
-def test_distributions_show_the_counts_and_what_the_offset_hides(files: dict[str, Path]) -> None:
+def test_distributions_show_the_counts_and_what_the_offset_hides(files):
     figure = figures.draw(spec("distributions", where={"dataset": "cifar100"}), [], files)
     assert figure.get_suptitle() == "Digit pairs"
     views = [bins for _, bins in _histograms().groupby(["state", "view"], sort=False)]
@@ -457,7 +449,7 @@ def test_distributions_show_the_counts_and_what_the_offset_hides(files: dict[str
     assert logarithm.get_title() == "61.3 % below offset $10^{-8}$;\n40.2 % are 0 and not shown"
 
 
-def test_precision_is_the_mean_error_by_quarters_of_a_decade(files: dict[str, Path]) -> None:
+def test_precision_is_the_mean_error_by_quarters_of_a_decade(files):
     (axes,) = figures.draw(spec("precision"), [], files).axes
     assert legend(axes) == [f"{code}: {2 * i:.2f}" for i, code in enumerate(CODE_ARMS, 1)]
     shown = line(axes, "log, floor")
@@ -466,7 +458,7 @@ def test_precision_is_the_mean_error_by_quarters_of_a_decade(files: dict[str, Pa
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
-def test_bars_of_a_client_add_up_and_say_what_is_saved(files: dict[str, Path]) -> None:
+def test_bars_of_a_client_add_up_and_say_what_is_saved(files):
     where = {"dataset": ["cifar10", "cifar100"], "arm": ["q-localadam", "fp32"]}
     figure = figures.draw(spec("client_memory", where=where), [], files)
     assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10", "CIFAR-100"]
@@ -479,7 +471,7 @@ def test_bars_of_a_client_add_up_and_say_what_is_saved(files: dict[str, Path]) -
     assert behind == ["1,140, states 15.0, 3.0 % less", "1,175, states 50.4"]
 
 
-def test_heatmap_shows_every_client_on_common_scales(files: dict[str, Path]) -> None:
+def test_heatmap_shows_every_client_on_common_scales(files):
     figure = figures.draw(spec("heatmap", where={"dataset": "cifar10"}), [], files)
     panels, bars = figure.axes[:4], figure.axes[4:]
     assert figure.get_suptitle() == "CIFAR-10"
@@ -491,13 +483,13 @@ def test_heatmap_shows_every_client_on_common_scales(files: dict[str, Path]) -> 
     assert {bar.get_xlabel() for bar in bars} == {"Dominant class (%)", "Samples / 100"}
 
 
-def test_a_client_without_samples_has_an_empty_cell(files: dict[str, Path]) -> None:
+def test_a_client_without_samples_has_an_empty_cell(files):
     _clients().replace({"dominant_percent": {0.0: None}}).to_csv(files["clients"], index=False)
     figure = figures.draw(spec("heatmap", where={"dataset": "cifar10"}), [], files)
     assert [text.get_text() for text in figure.axes[0].texts][:2] == ["10.0", "20.0"]
 
 
-def test_an_arm_looks_the_same_in_every_figure(runs: Runs, files: dict[str, Path]) -> None:
+def test_an_arm_looks_the_same_in_every_figure(runs, files):
     found = runs(*({"arm": arm, "accuracy": [50.0, 60.0]} for arm in ARMS))
     (crowded,) = figures.draw(panel("arm"), [found], {}).axes
     (few,) = figures.draw(panel("arm"), [found[found["arm"].isin(["dynamic-8bit", "q-localadam"])]], {}).axes
@@ -507,7 +499,7 @@ def test_an_arm_looks_the_same_in_every_figure(runs: Runs, files: dict[str, Path
         assert {(one.get_color(), one.get_marker()) for one in drawn} == {arm_colours(ARMS)[arm][::2]}
 
 
-def test_lines_can_be_told_apart() -> None:
+def test_lines_can_be_told_apart():
     arms = arm_colours(ARMS)
     assert list(arms) == list(ARMS)
     assert len({arm.marker for arm in arms.values()}) >= 12
@@ -523,7 +515,7 @@ def test_lines_can_be_told_apart() -> None:
 
 
 @pytest.fixture(scope="module")
-def everything(results_once: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
+def everything(results_once, tmp_path_factory):
     """A figure of every kind and layout, with the most that it may have to hold."""
     folder, files = tmp_path_factory.mktemp("everything"), results_once
     runs = Runs(folder / "runs")
@@ -561,13 +553,13 @@ def everything(results_once: dict[str, Path], tmp_path_factory: pytest.TempPathF
     return made
 
 
-def three_forests(folder: Path) -> dict[str, Path]:
+def three_forests(folder):
     paths = {name: folder / f"three_{name}.csv" for name in ("contrasts", "differences")}
     _write_contrasts(paths, ("cifar10",), ("0.1", "0.5", "iid"))
     return paths
 
 
-def drawn_texts(figure: Figure) -> list[Text]:
+def drawn_texts(figure):
     """All that can be read. Ticks beyond the ends of an axis have labels, too, but these are not drawn."""
     ticks = [
         (tick, axis)
@@ -584,7 +576,7 @@ def drawn_texts(figure: Figure) -> list[Text]:
     return [text for text in texts if text not in hidden]
 
 
-def test_no_text_is_cut_off_or_overlaps(everything: dict[str, Figure]) -> None:
+def test_no_text_is_cut_off_or_overlaps(everything):
     for name, figure in everything.items():
         with theme():
             boxes = {text: text.get_window_extent() for text in drawn_texts(figure)}
@@ -598,7 +590,7 @@ def test_no_text_is_cut_off_or_overlaps(everything: dict[str, Figure]) -> None:
             assert not first.overlaps(second), f"{name}: {one} and {other}"
 
 
-def test_legends_are_whole_and_beside_the_panels(everything: dict[str, Figure]) -> None:
+def test_legends_are_whole_and_beside_the_panels(everything):
     for name, figure in everything.items():
         with theme():
             for axes in figure.axes:
@@ -612,7 +604,7 @@ def test_legends_are_whole_and_beside_the_panels(everything: dict[str, Figure]) 
                 assert axes.get_window_extent().height > 0.3 * figure.bbox.height, name
 
 
-def test_figures_have_the_widths_of_the_paper(everything: dict[str, Figure]) -> None:
+def test_figures_have_the_widths_of_the_paper(everything):
     widths = {name: figure.get_figwidth() for name, figure in everything.items()}
     wide = {
         "two panels",
@@ -629,20 +621,21 @@ def test_figures_have_the_widths_of_the_paper(everything: dict[str, Figure]) -> 
     assert set(widths.values()) == {COLUMN, PAGE}
 
 
-def saved(figure: Figure, folder: Path) -> tuple[bytes, bytes]:
+def saved(figure, folder):
     pdf, png = folder / "figure.pdf", folder / "figure.png"
     figures.save(figure, pdf, png)
     assert sorted(folder.iterdir()) == [pdf, png]
     return pdf.read_bytes(), png.read_bytes()
 
 
-def test_saving_twice_and_drawing_twice_give_the_same_bytes(runs: Runs, files: dict[str, Path], tmp_path: Path) -> None:
+def test_saving_twice_and_drawing_twice_give_the_same_bytes(runs, files, tmp_path):
     accuracies = runs(*MAIN)
     wanted = [
         (panel("arm"), [accuracies]),
         *((spec(kind, where={"dataset": "cifar10"}), []) for kind in ("distributions", "precision", "heatmap")),
-        (spec("contrasts", table="a"), []),
-        (spec("registered", table="a"), []),
+        *((spec(kind, table="a"), []) for kind in ("contrasts", "registered")),
+        (spec("step_errors", where={"dataset": "cifar10", "arm": ["fp32", "q-localadam"]}), []),
+        (spec("variance", where={"dataset": "cifar10"}), []),
     ]
     for one, of_panel in wanted:
         figure = figures.draw(one, of_panel, files)
@@ -653,7 +646,7 @@ def test_saving_twice_and_drawing_twice_give_the_same_bytes(runs: Runs, files: d
     assert saved(figure, tmp_path / "a") == first
 
 
-def test_another_process_gives_the_same_bytes(files: dict[str, Path], tmp_path: Path) -> None:
+def test_another_process_gives_the_same_bytes(files, tmp_path):
     here = saved(figures.draw(spec("precision"), [], files), tmp_path / "here")
     code = (
         "import json, sys; from pathlib import Path; from qlocaladam.results import figures; a = sys.argv; "
@@ -669,7 +662,7 @@ def test_another_process_gives_the_same_bytes(files: dict[str, Path], tmp_path: 
     assert ((there / "figure.pdf").read_bytes(), (there / "figure.png").read_bytes()) == here
 
 
-def test_files_are_fit_for_print(files: dict[str, Path], tmp_path: Path) -> None:
+def test_files_are_fit_for_print(files, tmp_path):
     pdf, _ = saved(figures.draw(spec("precision"), [], files), tmp_path / "saved")
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
@@ -677,7 +670,7 @@ def test_files_are_fit_for_print(files: dict[str, Path], tmp_path: Path) -> None
     assert imread(tmp_path / "saved" / "figure.png").shape[:2] == (640, 666)
 
 
-def test_the_users_settings_stay_as_they_are(files: dict[str, Path], tmp_path: Path) -> None:
+def test_the_users_settings_stay_as_they_are(files, tmp_path):
     before = dict(mpl.rcParams)
     saved(figures.draw(spec("heatmap", where={"dataset": "cifar10"}), [], files), tmp_path / "saved")
     assert dict(mpl.rcParams) == before

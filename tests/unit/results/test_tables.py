@@ -6,24 +6,18 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
-from analysis_files import CONTRASTS, MEMORY
+from analysis_files import CONTRASTS, MEMORY, write_exact
 from registered_runs import LABELS as ALL_LABELS
 from registered_runs import answered
 
-from qlocaladam.analysis.client_memory import client_memory
-from qlocaladam.data.dataset import training_labels
-from qlocaladam.data.sources import class_names
 from qlocaladam.experiments.grid import GRID, run_name
 from qlocaladam.experiments.runs import read_runs
 from qlocaladam.federated import record
-from qlocaladam.federated.partition import partition
-from qlocaladam.federated.partition_statistics import client_rows, summary
 from qlocaladam.results import released
 from qlocaladam.results.kinds import shown_as
 from qlocaladam.results.latex import FIRST_LINE, escape, listed, power_of_ten
@@ -55,7 +49,6 @@ round,layer,dimensions,numel,zero,below,p1,p10,median,p90,p99
 15,layer1.0.conv1.weight,4,3600000,1.0,0.0,,,,,
 """
 ANALYSED = {"step_errors": "step_errors.csv", "variance": "variance.csv", "summary": "found.json"}
-SCALING_COLUMNS = ("fp32", "held", "published")
 
 
 def write_run(folder, best, final=None, diverged=None, classes=10, **changed):
@@ -112,37 +105,13 @@ def files(tmp_path_factory):
     (folder / "significance.csv").write_text(SIGNIFICANCE)
     (folder / "contrasts.csv").write_text(CONTRASTS)
     answered(folder / "answers.csv")
-    overview, clients = [], []
-    for dataset in STANDS_FOR:
-        labels, names = training_labels(dataset), class_names(dataset)
-        for alpha in (0.1, 0.5, 1.0, "iid"):
-            part = partition(labels, 10, alpha, 42)
-            overview.append({"dataset": dataset, "alpha": alpha, **asdict(summary(part, labels))})
-            for row in client_rows(part, labels):
-                clients.append(
-                    {"dataset": dataset, "alpha": alpha, **asdict(row), "dominant_name": names[row.dominant]}
-                )
-    pd.DataFrame(overview).to_csv(folder / "data_distribution.csv", index=False)
-    pd.DataFrame(clients).to_csv(folder / "clients.csv", index=False)
-    scaling = [
-        {
-            "parameters": count,
-            **{
-                f"{name}_mib": size * count / 2**20
-                for name, size in zip(SCALING_COLUMNS, (8, 2.25, 2.375), strict=True)
-            },
-            "held_ratio": 8 / 2.25,
-            "published_ratio": 8 / 2.375,
-        }
-        for count in (10**7, 10**8, 10**9, 10**10)
-    ]
-    pd.DataFrame(scaling).to_csv(folder / "scaling.csv", index=False)
+    arms = {name: {"arm": name} for name in ("fp32", "q-localadam")}
+    for name in ("data_distribution", "scaling", "client_memory"):
+        write_exact(name, folder, arms, [])
     (folder / "step_errors.csv").write_text(STEPS)
     (folder / "variance.csv").write_text(VARIANCE)
     found = {"steps": 24, "samples": 1234, "round": 4, "partition": {"alpha": 0.1}, "floor": 1e-8}
     (folder / "found.json").write_text(json.dumps(found))
-    arms = {name: {"arm": name} for name in ("fp32", "q-localadam")}
-    client_memory(arms).to_csv(folder / "client_memory.csv", index=False)
     names = (
         "memory",
         "significance",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,15 +13,11 @@ from qlocaladam.files import table_rows
 from qlocaladam.results.captions import SIZE_OF_THE_PAPER, analysed_caption
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
-from qlocaladam.results.kind import AsFigure, AsTable, Config, Files, Kind, Spec, ref
+from qlocaladam.results.kind import AsFigure, AsTable, Axes, Config, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table, listed
 from qlocaladam.results.rows import Row, analysed, as_number, frame, grouped, unique
 from qlocaladam.results.style import PAGE, SMALL, label_below, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PARTS = {
     "activations": (rf"Acti-{BREAK}vations", "activations", "#d4d4d4"),

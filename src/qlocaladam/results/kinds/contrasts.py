@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,16 +17,12 @@ from qlocaladam.results.captions import MISSING_NOTE, arms_by_dataset, reason_no
 from qlocaladam.results.cells import HEADS, accuracies, difference_with_interval, flagged, interval
 from qlocaladam.results.columns import column, p_column, p_value
 from qlocaladam.results.columns import interval as interval_column
-from qlocaladam.results.kind import AsFigure, AsTable, Files, Kind, Spec, ref
+from qlocaladam.results.kind import AsFigure, AsTable, Axes, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, dataset_and_alpha, in_words, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, listed
-from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
+from qlocaladam.results.number import Form, Label, Number, numbers_by_row
 from qlocaladam.results.rows import Row, as_number, count_missing, frame, grouped, place, read, trained, unique
 from qlocaladam.results.style import GREY, PAGE, Line, hue_lines, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SCATTER = 0.05
 """The level of the test whether an arm scatters more than the others."""
@@ -189,9 +184,8 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "simultaneous", "tost_ci") for end in ("low", "high")}
     forms |= dict.fromkeys(("p", "tost_p", "wider_tost_p"), p_value)
     forms |= {"runs": "d", "collapsed": "d"}
-    for row in table_rows(pd.read_csv(path, dtype={"alpha": str, "seeds": str})):
-        of = {"kind": "contrasts", "table": table, **chosen(row, "dataset", "alpha", "arm", "metric")}
-        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
+    of, rows = {"kind": "contrasts", "table": table}, pd.read_csv(path, dtype={"alpha": str, "seeds": str})
+    yield from numbers_by_row(of, rows, ("dataset", "alpha", "arm", "metric"), forms, path, label)
 
 
 TESTS, DIFFERENCES = (f"{{analysis}}/contrasts/{{table}}/{name}.csv" for name in ("contrasts", "differences"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -11,14 +11,10 @@ from qlocaladam.experiments.consistency import one_run_but_for_seeds, shown_runs
 from qlocaladam.experiments.grid import GRID
 from qlocaladam.experiments.runs import collapsed, read_histories
 from qlocaladam.files import table_rows
-from qlocaladam.results.kind import AXIS, AsFigure, Config, Files, Kind, Spec, ref
+from qlocaladam.results.kind import AXIS, AsFigure, Axes, Config, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.labels import AXES, Names, in_words
 from qlocaladam.results.latex import listed
 from qlocaladam.results.style import COLUMN, GREY, PAGE, SMALL, Line, hue_lines, label_ends, sheet, whole_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CROWDED = 8
 """Panels with more lines than this are one above the other, as wide as the page allows."""

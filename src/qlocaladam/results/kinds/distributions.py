@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,15 +13,9 @@ import pandas as pd
 from qlocaladam.experiments import grid
 from qlocaladam.experiments.consistency import of_text
 from qlocaladam.experiments.grid import DEFAULTS
-from qlocaladam.results.kind import Analysis, AsFigure, Config, Files, Kind, Spec, ref
+from qlocaladam.results.kind import Analysis, AsFigure, Axes, Config, Figure, Files, Kind, Layout, Spec, ref
 from qlocaladam.results.number import Label, Number, number, numbers_of
 from qlocaladam.results.style import ARM_LINES, COLUMN, SMALL, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from qlocaladam.results.layout import Layout
 
 VIEWS = (
     ("variance", "linear", "Variance $v$"),

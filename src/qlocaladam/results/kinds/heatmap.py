@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from qlocaladam.experiments.consistency import of_the_papers_partitions
-from qlocaladam.results.kind import AsFigure, Files, Kind, Spec, ref
+from qlocaladam.results.kind import AsFigure, Axes, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.labels import in_words
 from qlocaladam.results.style import COLUMN, SMALL, by_size, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLUMNS = {"class": ("Dominant class (%)", "#D55E00"), "samples": ("Samples / 100", "#56B4E9")}
 """What a column shows, and its darkest colour, on which black figures can still be read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -15,18 +15,12 @@ from qlocaladam.results.analyses import arm_request, arm_settings, own_size
 from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
 from qlocaladam.results.columns import column
-from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, Kind, Spec, ref
+from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Axes, Config, Figure, Files, Kind, Layout, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table
 from qlocaladam.results.number import Form, Label, Number, numbers_of
 from qlocaladam.results.rows import Row, as_number, client_analysis, frame
 from qlocaladam.results.style import GREY, PAGE, Line, chosen_lines, label_below, sheet, whole_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from qlocaladam.results.layout import Layout
 
 COLUMNS = {
     **ERRORS,

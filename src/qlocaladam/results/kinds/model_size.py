@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,16 +18,11 @@ from qlocaladam.results.analyses import arm_request, arm_settings, own_size
 from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
-from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Files, Kind, Spec, ref
+from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Figure, Files, Kind, Layout, Spec, ref
 from qlocaladam.results.labels import latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table, power_of_ten
 from qlocaladam.results.number import Label, Number, Row, number, numbers_of
 from qlocaladam.results.style import ARM_LINES, GREY, PAGE, TITLE, chosen_lines, label_ends, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from qlocaladam.results.layout import Layout
 
 USUAL: dict[str, Any] = {"widths": [48, 128, 256, 512], "steps": 20}
 """Where a scale does not say otherwise."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from qlocaladam.results.kind import AsFigure, Files, Kind, Spec
+from qlocaladam.results.kind import AsFigure, Figure, Files, Kind, Spec
 from qlocaladam.results.style import BELOW, COLUMN, arm_colours, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CODE_ARMS = {
     "log, nearest": "q-localadam",

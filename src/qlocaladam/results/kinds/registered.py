@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -20,15 +20,11 @@ from qlocaladam.results import forest
 from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import p_text
 from qlocaladam.results.columns import column, interval, p_column, p_value
-from qlocaladam.results.kind import AsFigure, AsTable, Config, Files, Kind, Spec, ref
+from qlocaladam.results.kind import AsFigure, AsTable, Axes, Config, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, bold, escape, signed
-from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
+from qlocaladam.results.number import Form, Label, Number, numbers_by_row
 from qlocaladam.results.style import GREY, PAGE, SMALL, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 EXPECTED = {
     "worse": "below",
@@ -188,9 +184,7 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     forms: dict[str, Form] = {"n": ".0f", "mean": ".2f", "baseline_mean": ".2f", "difference": "+z.2f", "margin": ".2f"}
     forms |= {f"{name}_{end}": "+z.2f" for name in ("ci", "tost_ci") for end in ("low", "high")}
     forms |= {"p": p_value, "wider_p": p_value, "paired_p": p_value, "answer": "s", "status": "s", "seeds_wanted": "d"}
-    for row in table_rows(_read(path)):
-        of = {"kind": "registered", **chosen(row, "question", "dataset")}
-        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
+    yield from numbers_by_row({"kind": "registered"}, _read(path), ("question", "dataset"), forms, path, label)
 
 
 def check(config: Config, key: str, entry: Config) -> None:

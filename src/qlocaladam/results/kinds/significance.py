@@ -10,7 +10,6 @@ import pandas as pd
 
 from qlocaladam.experiments.consistency import compared_over_seeds
 from qlocaladam.experiments.runs import ALL_ROUNDS, METRICS
-from qlocaladam.files import table_rows
 from qlocaladam.results.captions import reason_notes, run_notes, trained_caption
 from qlocaladam.results.cells import HEADS, accuracies, difference_with_interval, flagged, means, memories, p_text
 from qlocaladam.results.columns import TRAINED, p_value
@@ -18,7 +17,7 @@ from qlocaladam.results.kind import AsTable, Files, Kind, Spec, ref
 from qlocaladam.results.kinds.runs import SAID
 from qlocaladam.results.labels import DATASET, ROWS, dataset_and_alpha, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table
-from qlocaladam.results.number import Form, Label, Number, chosen, numbers_of
+from qlocaladam.results.number import Form, Label, Number, numbers_by_row
 from qlocaladam.results.rows import Row, as_number, frame, grouped, place, read, summarised, trained
 
 SHOWN = (*METRICS, "memory")
@@ -83,9 +82,7 @@ def numbers(table: str, path: Path, label: Label) -> Iterator[Number]:
     for arm in COMPARED:
         theirs = tests["std"].where(tests["arm"] == arm).groupby([tests["dataset"], tests["alpha"]]).transform("max")
         tests[f"std_over_{arm}"] = tests["std"] / theirs.where(theirs > 0)
-    for row in table_rows(tests):
-        of = {"kind": "significance", **chosen(row, "dataset", "alpha", "arm")}
-        yield from numbers_of(of, row, forms, path, label(row["dataset"]))
+    yield from numbers_by_row({"kind": "significance"}, tests, ("dataset", "alpha", "arm"), forms, path, label)
 
 
 TESTS = "{analysis}/significance/{table}/significance.csv"

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,17 +17,11 @@ from qlocaladam.results.analyses import run_options, run_request
 from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
 from qlocaladam.results.columns import column
-from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Spec, ref
+from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Axes, Figure, Files, Kind, Layout, Spec, ref
 from qlocaladam.results.labels import DATASET, ROWS, alpha_latex, latex
 from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, listed
 from qlocaladam.results.rows import Row, as_number, client_analysis, frame
 from qlocaladam.results.style import GREY, PAGE, SMALL, TITLE, Line, chosen_lines, label_below, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from qlocaladam.results.layout import Layout
 
 COLUMNS = {
     **ERRORS,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from qlocaladam.experiments.grid import as_list
-from qlocaladam.results.kind import AsFigure, Files, Kind, Spec, ref
+from qlocaladam.results.kind import AsFigure, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.kinds import step_errors
 from qlocaladam.results.style import PAGE, SMALL, chosen_lines, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ERROR_COLOURS = (1e-3, 1e3)
 """Errors that have a colour of their own; beyond these all have the same."""

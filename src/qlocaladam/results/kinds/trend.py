@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from qlocaladam.experiments.consistency import one_run_but_for_seeds, shown_runs
 from qlocaladam.experiments.runs import METRICS
-from qlocaladam.results.kind import AsFigure, Config, Files, Kind, Spec, ref
+from qlocaladam.results.kind import AsFigure, Config, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.labels import AXES
 from qlocaladam.results.latex import listed
 from qlocaladam.results.style import COLUMN, PAGE, TITLE, hue_lines, label_ends, sheet
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 APART = 10
 """Percent of accuracy between two groups of arms from which on they are told apart."""

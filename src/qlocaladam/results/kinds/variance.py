@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -15,15 +14,11 @@ from qlocaladam.results.analyses import run_options, run_request
 from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import fixed
 from qlocaladam.results.columns import column
-from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Files, Kind, Spec, ref
+from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Axes, Figure, Files, Kind, Spec, ref
 from qlocaladam.results.labels import DATASET, alpha_latex, latex
 from qlocaladam.results.latex import BREAK, Column, Group, Table, escape, listed, power_of_ten
 from qlocaladam.results.number import Label, Number, numbers_of
 from qlocaladam.results.style import ARM_LINES, PAGE, SMALL, sheet, whole_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def table(spec: Spec, runs: pd.DataFrame | None, files: Files) -> Table:
