@@ -17,14 +17,14 @@ OF_PAGES = (".css", ".js")
 
 def reached(source: Path, *programs: Path) -> list[Path]:
     """Programs and all files below `source`, the folder of the package, that they import, directly or not."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     waiting = list(programs)
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found[path] = None
+        if path not in files:
+            files[path] = None
             waiting += imported(source, path)
-    return sorted(found)
+    return sorted(files)
 
 
 @cache

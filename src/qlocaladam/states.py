@@ -161,18 +161,21 @@ def _refuse_replaced(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...],
         )
 
 
+def _refusal(name: object, what: str) -> ValueError:
+    """Of a state that is loaded for the parameter of this name."""
+    return ValueError(f"the state of parameter {name!r} {what}")
+
+
 def checked(saved: State, param: Tensor, codecs: Codecs, name: object) -> State:
     """A copy of a saved state on the parameter's device. Raises ValueError for one that the parameter cannot have."""
     with torch.no_grad():
         wanted = new_state(_without_data(param), codecs)
     if missing := wanted.keys() - saved.keys():
         cut = any("_cut_in_" in key for key in (*missing, *saved))
-        raise ValueError(
-            f"the state of parameter {name!r} has no {_listed(missing)}"
-            + cut * ": quantized states cannot be sharded anew; save adam_state_dict() and load that"
-        )
+        advice = ": quantized states cannot be sharded anew; save adam_state_dict() and load that"
+        raise _refusal(name, f"has no {_listed(missing)}" + cut * advice)
     if unknown := saved.keys() - wanted.keys():
-        raise ValueError(f"the state of parameter {name!r} has {_listed(unknown)}, which none has here")
+        raise _refusal(name, f"has {_listed(unknown)}, which none has here")
     placed: State = {}
     for key, value in saved.items():
         if key == "step":
@@ -198,27 +201,23 @@ def _whole_step(value: Any, name: object) -> int:
     number = value.item() if readable else value
     whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
     if not whole or isinstance(number, bool) or not 0 <= number < 2**53:
-        raise ValueError(
-            f"the state of parameter {name!r} has a step of {str(value)[:40]}, not a whole number from 0 on"
-        )
+        raise _refusal(name, f"has a step of {str(value)[:40]}, not a whole number from 0 on")
     return int(number)
 
 
 def _refuse_unlike(value: Any, wanted: Tensor, key: str, name: object) -> None:
     if not isinstance(value, Tensor) or value.layout != torch.strided:
-        raise ValueError(f"the state of parameter {name!r} has {type(value).__name__} in {key!r}, not a dense tensor")
+        raise _refusal(name, f"has {type(value).__name__} in {key!r}, not a dense tensor")
     _refuse_without_data(value, key, name)
     if _of(value) != _of(wanted) or local(value).shape != local(wanted).shape:
-        raise ValueError(
-            f"the state of parameter {name!r} has {_of(value)} in {key!r}; the parameter needs {_of(wanted)}"
-        )
+        raise _refusal(name, f"has {_of(value)} in {key!r}; the parameter needs {_of(wanted)}")
 
 
 def _refuse_without_data(value: Tensor, key: str, name: object) -> None:
     part = local(value)
     on_cpu = part.device.type == "cpu"
     if part.device.type == "meta" or is_fake(part) or (on_cpu and not has_memory(part.resolve_neg())):
-        raise ValueError(f"the state of parameter {name!r} has a tensor without data in {key!r}")
+        raise _refusal(name, f"has a tensor without data in {key!r}")
 
 
 def is_adam(saved: State) -> bool:
@@ -229,9 +228,7 @@ def is_adam(saved: State) -> bool:
 def from_adam(saved: State, param: Tensor, codecs: Codecs, name: object) -> State:
     """The state that torch.optim.Adam kept for a parameter, stored as ours."""
     if unknown := saved.keys() - {"step", *ADAM_NAMES.values()}:
-        raise ValueError(
-            f"the state of parameter {name!r} has {_listed(unknown)}, which QLocalAdam cannot continue with"
-        )
+        raise _refusal(name, f"has {_listed(unknown)}, which QLocalAdam cannot continue with")
     with torch.no_grad():
         wanted = new_state(param, codecs)
         moments = {}
@@ -239,15 +236,11 @@ def from_adam(saved: State, param: Tensor, codecs: Codecs, name: object) -> Stat
             value = saved.get(theirs)
             if not isinstance(value, Tensor) or value.shape != param.shape or not value.is_floating_point():
                 got = f"{value.dtype} of {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                raise ValueError(
-                    f"the state of parameter {name!r} has {got} in {theirs!r}; the parameter needs floating-point "
-                    f"numbers of {tuple(param.shape)}"
-                )
+                needed = f"floating-point numbers of {tuple(param.shape)}"
+                raise _refusal(name, f"has {got} in {theirs!r}; the parameter needs {needed}")
             _refuse_without_data(value, theirs, name)
             if is_sharded(value) != is_sharded(param):
-                raise ValueError(
-                    f"the state of parameter {name!r} must be sharded like it in {theirs!r}, or not at all"
-                )
+                raise _refusal(name, f"must be sharded like it in {theirs!r}, or not at all")
             moments[moment] = local(value).detach().to(param.device, _full_precision(param))
         first = codecs[0]
         if first is not None and first.relative:

@@ -34,3 +34,11 @@ def made_by(command: Callable[..., Any]) -> Any:
         return out
 
     return made
+
+
+def row(table: Any, **where: Any) -> Any:
+    """The one row of a table with these values."""
+    for name, value in where.items():
+        table = table[table[name] == value]
+    assert len(table) == 1
+    return table.iloc[0]

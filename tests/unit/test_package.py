@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from command_line import refused
 
 import qlocaladam
 from qlocaladam.cli import main
@@ -28,10 +29,8 @@ def test_memory_command_prints_the_papers_figures(capsys):
 
 
 def test_bad_values_end_in_one_line(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["memory", "--block-size", "1"])
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err == "qlocaladam: block_size must be a whole number of at least 2, got 1\n"
+    said = "qlocaladam: block_size must be a whole number of at least 2, got 1"
+    assert refused(capsys, ["memory", "--block-size", "1"]) == said
 
 
 def test_help_teaches(capsys):

@@ -1,5 +1,6 @@
 """The workflow used from another folder, and as a module of somebody else's workflow; what is handed on to others."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -8,11 +9,10 @@ import zipfile
 import yaml
 from projects import ROOT, TEST, Project
 
-from qlocaladam.experiments import configuration
-from qlocaladam.results import kinds
 from qlocaladam.results.layout import Layout
 
 TABLE = "results/test/tables/scaling.csv"
+LAYOUT = Layout.load([ROOT / "config.yaml"], ["scale=test"])
 OTHER_WORKFLOW = """
 configfile: "config.yaml"
 
@@ -38,36 +38,18 @@ rule largest_model:
 """
 
 
-def scale_of_tests():
-    return configuration.load([ROOT / "config.yaml"], ["scale=test"], kinds.check)
-
-
-def everything(said):
-    """Jobs by rule of a dry run in Snakemake's own words."""
-    lines = [line.split() for line in said.partition("Job stats:")[2].splitlines()]
-    return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}
-
-
 def test_in_another_folder_all_is_made_there(tmp_path, project):
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.folder.mkdir()
     before = sorted(project.folder.rglob("*"))
     where = ("--snakefile", str(project.folder / "Snakefile"), "--directory", str(elsewhere.folder))
-    assert elsewhere.planned(*where, *TEST)["training_run"] == len(Layout(scale_of_tests()).runs)
+    assert elsewhere.planned(*where, *TEST)["training_run"] == len(LAYOUT.runs)
     elsewhere.snakemake(*where, *TEST, "--", TABLE)
     assert (elsewhere.folder / TABLE).read_text().startswith("parameters,")
     added = [path for path in sorted(project.folder.rglob("*")) if path not in before]
-    assert not [path for path in added if ".snakemake" not in path.parts], (
-        "nothing is written where the workflow stands"
-    )
-
-
-def test_a_configuration_of_its_own_is_used_there(tmp_path, project):
-    elsewhere = Project(tmp_path / "elsewhere")
-    elsewhere.folder.mkdir()
-    shutil.copy(project.folder / "config.yaml", elsewhere.folder)
+    assert not [path for path in added if ".snakemake" not in path.parts], "nothing is written where the workflow is"
+    shutil.copy(project.folder / "config.yaml", elsewhere.folder)  # a configuration of its own is used
     elsewhere.configure(lambda config: config.update(scale="no such"))
-    where = ("--snakefile", str(project.folder / "Snakefile"), "--directory", str(elsewhere.folder))
     assert "config.yaml: scale is 'no such'" in elsewhere.snakemake(*where, "--dry-run", ok=False)
 
 
@@ -82,8 +64,8 @@ def test_as_a_module_of_another_workflow(tmp_path, project):
     assert (other.folder / "largest.csv").read_text().startswith("10000000000,")
     said = other.snakemake("--dry-run", "rebuilt_all")
     assert "data: Digits for CIFAR-10 and Digit pairs for CIFAR-100\n" in said
-    jobs = everything(said)
-    assert jobs["rebuilt_training_run"] == len(Layout(scale_of_tests()).runs)
+    (runs,) = re.findall(r"^rebuilt_training_run +(\d+)$", said, re.MULTILINE)  # in Snakemake's own words
+    assert int(runs) == len(LAYOUT.runs)
     given["rebuilt"]["scael"] = "test"
     (other.folder / "config.yaml").write_text(yaml.safe_dump(given))
     assert "the configuration: the file has an unknown key 'scael'; accepted: " in other.snakemake(
@@ -99,7 +81,7 @@ def test_the_report_as_an_archive(finished, tmp_path):
         names = report.namelist()
     assert "report/report.html" in names
     assert any(name.endswith("claims.html") for name in names)
-    assert sum(name.endswith(".png") for name in names) == len(Layout(scale_of_tests()).figures)
+    assert sum(name.endswith(".png") for name in names) == len(LAYOUT.figures)
 
 
 def test_the_manifest_for_a_codecheck_is_what_the_default_scale_makes():

@@ -18,6 +18,14 @@ from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated.partition import partition
 
 
+def in_new_process(code, *arguments, **environment):
+    """What it prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def command(digits, parts_file, out, rounds):
     return [
         *(sys.executable, "-m", "qlocaladam", "train", "--data", str(digits), "--partition", str(parts_file)),
@@ -67,19 +75,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         arguments = ["train", "--data", str(digits), "--partition", str(part), "--out", str(tmp_path / str(clients))]
         arguments += ["--clients-per-round", str(clients), "--rounds", "1", "--epochs", "1", "--width", "16"]
         arguments += ["--image-size", "32", "--batch-size", "28", "--no-flip"]
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        peaks.append(int(done.stdout.splitlines()[-1]))
+        peaks.append(int(in_new_process(code, *arguments, OMP_NUM_THREADS="1").splitlines()[-1]))
     assert peaks[1] < 1.1 * peaks[0]
 
 
 @requires_fused
-def test_older_processors_get_the_same_numbers(tmp_path):
+def test_older_processors_get_the_same_numbers(tmp_path, monkeypatch):
     code = """
 import sys, torch
 from qlocaladam import QLocalAdam
@@ -91,10 +92,10 @@ for step in range(20):
     optimizer.step()
 torch.save(p.detach(), sys.argv[1])
 """
-    environment, results = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"}, {}
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    results = {}
     for name in ("own", "default", "avx2"):
-        capability = {} if name == "own" else {"ATEN_CPU_CAPABILITY": name}
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], env=environment | capability, check=True)
+        in_new_process(code, tmp_path / name, **({} if name == "own" else {"ATEN_CPU_CAPABILITY": name}))
         results[name] = torch.load(tmp_path / name, weights_only=True)
     own = results.pop("own")
     # Without fused multiply-add a code may differ here and there, which moves a parameter by a fraction of a step.
@@ -117,8 +118,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for _ in range(2): optimizer.step()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(result.stdout) < 10_000, "KB; one FP32 state would be 120,000"
+    assert int(in_new_process(code)) < 10_000, "KB; one FP32 state would be 120,000"
 
 
 def test_an_import_brings_no_more_than_it_needs():
@@ -137,9 +137,7 @@ for modules, unwanted in zip(sys.argv[1::2], sys.argv[2::2]):
         importlib.import_module(module)
     assert not set(unwanted.split()) & set(sys.modules), modules
 """
-    words = [word for pair in light.items() for word in pair]
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    in_new_process(code, *(word for pair in light.items() for word in pair))
 
 
 def test_narrow_models_train_on_processors_without_avx512():
@@ -166,18 +164,11 @@ for width in range(2, 9):
         images = torch.randn(32, 3, 40, 40).contiguous(memory_format=torch.channels_last)
         model(images).square().sum().backward()
 """
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}, check=True)
-
-
-def in_new_process(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    in_new_process(code, ONEDNN_MAX_CPU_ISA="AVX2")
 
 
 def test_torchvision_imports_through_the_one_door():
-    result = in_new_process(
-        "from qlocaladam.vision import torchvision; import torchvision.transforms.v2; print('fine')"
-    )
-    assert result.stdout == "fine\n", result.stderr
+    in_new_process("from qlocaladam.vision import torchvision; import torchvision.transforms.v2")
 
 
 def test_operators_that_exist_are_left_alone():
@@ -190,8 +181,7 @@ for name in ("nms", "qnms"):
 from qlocaladam import vision
 print(vision.declare_missing_operators(), vision._declared)
 """
-    result = in_new_process(code)
-    assert result.stdout == "[] None\n", result.stderr
+    assert in_new_process(code) == "[] None\n"
 
 
 def test_a_missing_torchvision_says_how_to_get_it():
@@ -203,7 +193,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert in_new_process(code).stdout == "torchvision is not installed: pip install 'qlocaladam[federated]'\n"
+    assert in_new_process(code) == "torchvision is not installed: pip install 'qlocaladam[federated]'\n"
 
 
 def test_training_does_not_load_the_compiler_and_leaves_it_usable():
@@ -225,4 +215,4 @@ assert hasattr(torch._dynamo.utils, "counters")
 optimizer.zero_grad()
 optimizer.add_param_group({"params": [torch.zeros(3, requires_grad=True)]})
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    in_new_process(code)

@@ -56,7 +56,7 @@ for kind in TEST_FILES:
             analysis=kind,
             runs=table_folders,
             asked=table_asked,
-            options=test_options(kind),
+            options=by("table", partial(LAYOUT.test_options, kind)),
         script:
             "../scripts/test_over_seeds.py"
 
@@ -86,7 +86,7 @@ for trained in CLIENT_FILES:
             gpu=SIZE["resources"]["gpu"],
         params:
             analysis=trained,
-            options=analysis_options(trained),
+            options=by("dataset", partial(kinds.ANALYSES[trained].options, LAYOUT)),
             arms=LAYOUT.analysed_arms(trained),
         script:
             "../scripts/client_analysis.py"

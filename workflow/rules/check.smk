@@ -38,9 +38,9 @@ rule check_results:
     log:
         f"{TOGETHER}/logs/check_results.log",
     localrule: True
-    threads: 2
     conda:
         "../../envs/environment.yaml"
+    threads: 2
     params:
         config=config,  # any change is looked at
     script:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from functools import partial
 from glob import glob
 from pathlib import Path
 
@@ -105,8 +106,8 @@ def code(script, *by_name):
     """The script of a rule and all files of the package that it imports. `by_name` are patterns of modules that it
     imports by their names. What trains, deals out or prepares has none: recorded settings decide about it."""
     source = Path(project_file("src/qlocaladam"))
-    found = [path for pattern in by_name for path in sorted(source.glob(f"{pattern}.py"))]
-    return list(map(str, imports.reached(source, Path(project_file(f"workflow/scripts/{script}.py")), *found)))
+    modules = [path for pattern in by_name for path in sorted(source.glob(f"{pattern}.py"))]
+    return list(map(str, imports.reached(source, Path(project_file(f"workflow/scripts/{script}.py")), *modules)))
 
 
 def run_files(rows, *names):

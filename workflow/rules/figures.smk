@@ -24,7 +24,7 @@ rule figure:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=figure_spec,
+        spec=by("figure", LAYOUT.figure_spec),
         panels=panels,
     script:
         "../scripts/figure.py"

@@ -1,6 +1,15 @@
 # What rules ask for by wildcards: inputs, parameters, minutes. No rule is here.
 
 
+def by(wildcard, get):
+    """What `get` has for the value of a wildcard."""
+
+    def value(wildcards):
+        return get(wildcards.get(wildcard))
+
+    return value
+
+
 def data_inputs(wildcards):
     source = grid.as_list(config["sources"].get(wildcards.data, []))
     return always(f"results/data/{wildcards.data}.npz", source=source)
@@ -35,24 +44,10 @@ def analysis_inputs(analysis):
     def inputs(wildcards):
         dataset = wildcards.dataset
         partition = {"partition": LAYOUT.partition_file(LAYOUT.default_place(dataset))}
-        found = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
-        return always(LAYOUT.analysis_files(analysis, dataset)[-1], **found)
+        files = {"data": LAYOUT.data_file(dataset), **({} if analysis in WITHOUT_PARTITION else partition)}
+        return always(LAYOUT.analysis_files(analysis, dataset)[-1], **files)
 
     return inputs
-
-
-def analysis_options(analysis):
-    def options(wildcards):
-        return LAYOUT.analysis_options(analysis, wildcards.dataset)
-
-    return options
-
-
-def test_options(kind):
-    def options(wildcards):
-        return LAYOUT.test_options(kind, wildcards.table)
-
-    return options
 
 
 def analysis_minutes(analysis):
@@ -83,27 +78,15 @@ def table_inputs(wildcards):
     return LAYOUT.table_files(wildcards.table) | ({"runs": runs} if runs else {})
 
 
-def table_spec(wildcards):
-    return LAYOUT.table_spec(wildcards.table)
-
-
 def figure_inputs(wildcards):
     rows = LAYOUT.panel_rows(wildcards.figure)
     runs = [file for panel in rows for file in run_files(panel, *FILES[1:])]
     return LAYOUT.figure_files(wildcards.figure) | ({"runs": runs} if runs else {})
 
 
-def figure_spec(wildcards):
-    return LAYOUT.figure_spec(wildcards.figure)
-
-
 def panels(wildcards):
     """What the runs of each are read from, and what is asked of them."""
     return [(run_folders(rows), LAYOUT.asked(rows)) for rows in LAYOUT.panel_rows(wildcards.figure)]
-
-
-def page_spec(wildcards):
-    return LAYOUT.page_spec(wildcards.table)
 
 
 def configuration_arguments(wildcards):
@@ -112,7 +95,7 @@ def configuration_arguments(wildcards):
 
 
 def definitions(wildcards):
-    """What the document is told: its scale, its folders, and which tables and figures there are."""
+    """What the document is to know: its scale, its folders, and which tables and figures there are."""
     folders = {"generated": LATEX, "together": LATEX_TOGETHER}
     words = {"scale": SCALE, **{name: os.path.relpath(folder, "paper") for name, folder in folders.items()}}
     made = [*(f"table:{name}" for name in TABLES), *(f"figure:{name}" for name in FIGURE_NAMES)]

@@ -26,7 +26,7 @@ rule table_page:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=page_spec,
+        spec=by("table", LAYOUT.page_spec),
     script:
         "../scripts/table_page.py"
 

@@ -20,7 +20,7 @@ rule table:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=table_spec,
+        spec=by("table", LAYOUT.table_spec),
         runs=table_folders,
     script:
         "../scripts/table.py"

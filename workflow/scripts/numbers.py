@@ -7,6 +7,6 @@ with logged(snakemake.log[0]):
     from qlocaladam.results import numbers
 
     spec = snakemake.params.spec
-    found = numbers.collect(spec, read_runs(snakemake.params.runs, spec["asked"]), named(snakemake.input))
-    write(snakemake.output.json, numbers.as_json(found))
-    write(snakemake.output.tex, numbers.as_latex(found))
+    made = numbers.collect(spec, read_runs(snakemake.params.runs, spec["asked"]), named(snakemake.input))
+    write(snakemake.output.json, numbers.as_json(made))
+    write(snakemake.output.tex, numbers.as_latex(made))

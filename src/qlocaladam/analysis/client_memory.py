@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from qlocaladam.analysis.memory import optimizer_memory
+from qlocaladam.analysis.memory import Arms, optimizer_memory
 from qlocaladam.checks import whole_number
 from qlocaladam.files import table_rows
 from qlocaladam.models import PAPER_MODELS, ResNet18
@@ -31,12 +31,7 @@ COLUMNS = (
 )
 
 
-def client_memory(
-    arms: Mapping[str, Mapping[str, Any]],
-    block_size: int = 64,
-    image_sizes: Sequence[int] = IMAGE_SIZES,
-    batch_size: int = BATCH_SIZE,
-) -> pd.DataFrame:
+def client_memory(arms: Arms, block_size: int = 64, image_sizes: Sequence[int] = IMAGE_SIZES) -> pd.DataFrame:
     """A row for each of the paper's models, each size of its images and each arm, but for arms of other packages.
 
     `arms` are those of config.yaml; one without a block size of its own has `block_size`. States are in the paper's
@@ -49,18 +44,18 @@ def client_memory(
     for dataset, of_dataset in states.groupby("dataset", sort=False):
         for image_size in image_sizes:
             shape = PAPER_MODELS[str(dataset)]
-            rest = training_bytes(shape["classes"], shape["width"], batch_size, image_size)
-            rows += [_row(row, rest, batch_size, image_size) for row in table_rows(of_dataset)]
+            rest = training_bytes(shape["classes"], shape["width"], BATCH_SIZE, image_size)
+            rows += [_row(row, rest, image_size) for row in table_rows(of_dataset)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(row: Mapping[str, Any], rest: Mapping[str, int], batch_size: int, image_size: int) -> dict[str, Any]:
+def _row(row: Mapping[str, Any], rest: Mapping[str, int], image_size: int) -> dict[str, Any]:
     others = sum(rest.values())
     with_fp32 = others + row["fp32_bytes"]
     saved = {name: 100 * (row["fp32_bytes"] - row[f"{name}_bytes"]) / with_fp32 for name in ("published", "held")}
     return {
         **{name: row[name] for name in ("dataset", "arm", "block_size")},
-        "batch_size": batch_size,
+        "batch_size": BATCH_SIZE,
         "image_size": image_size,
         **{f"{part}_bytes": size for part, size in rest.items()},
         "states_bytes": row["published_bytes"],
@@ -105,6 +100,6 @@ def saved_bytes(model: nn.Module, images: Tensor, labels: Tensor) -> int:
     return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
 
 
-def files(arms: Mapping[str, Mapping[str, Any]], block_size: int) -> dict[str, pd.DataFrame]:
+def files(arms: Arms, block_size: int) -> dict[str, pd.DataFrame]:
     """By the name of the file."""
     return {"client_memory.csv": client_memory(arms, block_size)}

@@ -95,15 +95,15 @@ def contrasts(runs: pd.DataFrame, metric: str, baseline: str) -> dict[str, Contr
     pairs = {arm: (wide[arm] - wide[baseline]).dropna().round(DIGITS) for arm in arms}
     sound = [] if lost[baseline] else [arm for arm in arms if not lost[arm] and len(pairs[arm]) > 1]
     pooled = _pooled(runs[runs["arm"].isin([*sound, baseline])], metric, baseline) if sound else {}
-    found: dict[str, Contrast | str] = {}
+    by_arm: dict[str, Contrast | str] = {}
     for arm, own in pairs.items():
         if own.empty:
-            found[arm] = f"no {baseline} run with one of its seeds to compare with"
+            by_arm[arm] = f"no {baseline} run with one of its seeds to compare with"
         elif len(own) < 2:
-            found[arm] = "one seed: nothing to test"
+            by_arm[arm] = "one seed: nothing to test"
         else:
-            found[arm] = pooled.get(arm) or paired(own.tolist())
-    return found
+            by_arm[arm] = pooled.get(arm) or paired(own.tolist())
+    return by_arm
 
 
 def residual(runs: pd.DataFrame, metric: str) -> tuple[float | None, int]:
@@ -192,15 +192,15 @@ def compare(runs: pd.DataFrame, margin: float = MARGIN, baseline: str = "fp32") 
     runs = runs.assign(lost=collapsed(runs) | runs["diverged"])
     rows = []
     for metric, (setting, own) in itertools.product(METRICS, runs.groupby(SETTING, sort=False)):
-        found = contrasts(own, metric, baseline)
+        by_arm = contrasts(own, metric, baseline)
         means = own.groupby("arm")[metric].mean()
-        tested = sum(isinstance(contrast, Contrast) for contrast in found.values())
+        tested = sum(isinstance(contrast, Contrast) for contrast in by_arm.values())
         for arm in own["arm"].unique():
             of_arm = own[own["arm"] == arm]
             row = {**dict(zip(SETTING, setting, strict=True)), "metric": metric, **_described(of_arm, metric)}
             if arm != baseline:
-                row |= _compared(found[arm], means.get(baseline, math.nan), margin, tested)
-                row |= _pairs(of_arm, own[own["arm"] == baseline], metric, found[arm])
+                row |= _compared(by_arm[arm], means.get(baseline, math.nan), margin, tested)
+                row |= _pairs(of_arm, own[own["arm"] == baseline], metric, by_arm[arm])
             rows.append({**row, "arm": arm})
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds_needed": "Int64"})
 
@@ -261,11 +261,11 @@ def seeds_needed(
     where more seeds than anybody has would not do, or where the deviation is not known. `freedom`: the degrees of
     freedom that each seed brings, more than one where other arms say how far runs scatter, too.
     """
-    found = (
+    counts = (
         seeds_for_difference(difference, deviation, level, freedom),
         seeds_for_equivalence(difference, deviation, margin, level, freedom),
     )
-    return min((seeds for seeds in found if seeds is not None), default=None)
+    return min((seeds for seeds in counts if seeds is not None), default=None)
 
 
 def seeds_for_difference(difference: float, deviation: float, level: float = LEVEL, freedom: float = 1) -> int | None:

@@ -18,12 +18,13 @@ COLUMNS = (
     *("held_ratio", "published_ratio", "metadata_percent"),
 )
 Codecs = tuple[Codec | None, Codec | None]
+Arms = Mapping[str, Mapping[str, Any]]
+"""Those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}."""
 
 
-def optimizer_memory(arms: Mapping[str, Mapping[str, Any]], wanted: Iterable[tuple[str, str, int]]) -> pd.DataFrame:
+def optimizer_memory(arms: Arms, wanted: Iterable[tuple[str, str, int]]) -> pd.DataFrame:
     """A row for each (data set, arm, block size) that is wanted, at the size of the paper's models.
 
-    `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
     Arms of other packages have no row: how they lay out their states is theirs, and a run of theirs measures it.
     `held` is what this package stores and `published` the paper's layout; ratios are FP32 to each of them, and
     `metadata_percent` is the share of block ranges in what is held.
@@ -48,15 +49,20 @@ def _tensor_sizes(dataset: str) -> list[int]:
     return [parameter.numel() for parameter in model.parameters()]
 
 
-def codecs_of(arms: Mapping[str, Mapping[str, Any]], name: str, block_size: int) -> Codecs:
+def codecs_of(arms: Arms, name: str, block_size: int) -> Codecs:
     if name not in arms:
         raise ValueError(f"arm must be one of {', '.join(arms)}, got {name!r}")
-    arm = arms[name]["arm"]
-    if arm not in ARMS:
-        raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {arm!r}")
-    options = {**ARMS[arm], **arms[name].get("options", {})}
+    options = options_of(name, arms[name])
     # How values are rounded and offset takes no bytes.
     return state_codecs(options["momentum"], options["variance"], block_size, "nearest", 1e-8, options.get("bits", 8))
+
+
+def options_of(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Of QLocalAdam, as an arm of config.yaml has them."""
+    if entry["arm"] not in ARMS:
+        raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {entry['arm']!r}")
+    own_blocks = {"block_size": entry["block_size"]} if "block_size" in entry else {}
+    return {**ARMS[entry["arm"]], **own_blocks, **entry.get("options", {})}
 
 
 def state_bytes(sizes: Sequence[int], codecs: Codecs) -> dict[str, float]:
@@ -72,7 +78,7 @@ def state_bytes(sizes: Sequence[int], codecs: Codecs) -> dict[str, float]:
     }
 
 
-def files(arms: Mapping[str, Mapping[str, Any]], places: Iterable[tuple[str, str, int]]) -> dict[str, pd.DataFrame]:
+def files(arms: Arms, places: Iterable[tuple[str, str, int]]) -> dict[str, pd.DataFrame]:
     """By the names of the files. Data of your own have no model in the paper, and no row."""
     known = [place for place in places if place[0] in PAPER_MODELS]
     return {"memory.csv": optimizer_memory(arms, known)}

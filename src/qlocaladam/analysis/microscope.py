@@ -6,7 +6,6 @@ CIFAR: it is dealt out from all training images, whatever subset a scale trains 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from qlocaladam import RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import follow
-from qlocaladam.analysis.step_errors import options_of
+from qlocaladam.analysis.memory import Arms, options_of
 from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.partition import partition
@@ -32,7 +31,7 @@ BY_STEP = ("arm", "step", "loss", "way", "exact_way", "median", "p99", "max", "f
 
 
 def analyse(
-    settings: RunSettings, dataset: Dataset, arms: Mapping[str, Mapping[str, Any]], steps: int | None = None
+    settings: RunSettings, dataset: Dataset, arms: Arms, steps: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     """A row for each arm, a row for each arm and step, and who was looked at.
 

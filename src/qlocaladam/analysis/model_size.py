@@ -6,7 +6,7 @@ much of Adam's step the arm leaves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 
 from qlocaladam import ARITHMETIC_SINCE, RELEASED_FLOOR
 from qlocaladam.analysis.closed_loop import Step, follow
-from qlocaladam.analysis.step_errors import options_of
+from qlocaladam.analysis.memory import Arms, options_of
 from qlocaladam.data.dataset import Dataset
 from qlocaladam.federated.batches import sample_sets
 from qlocaladam.federated.rounds import make_model, prepare_device
@@ -31,7 +31,7 @@ COLUMNS = ("width", "parameters", "arm", "steps", "way", "relative_way", "loss",
 def analyse(
     settings: RunSettings,
     dataset: Dataset,
-    arms: Mapping[str, Mapping[str, Any]],
+    arms: Arms,
     widths: Sequence[int] = WIDTHS,
     steps: int = STEPS,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -56,9 +56,7 @@ def analyse(
     }
 
 
-def _of_width(
-    settings: RunSettings, dataset: Dataset, arms: Mapping[str, Mapping[str, Any]], steps: int
-) -> list[dict[str, Any]]:
+def _of_width(settings: RunSettings, dataset: Dataset, arms: Arms, steps: int) -> list[dict[str, Any]]:
     device = prepare_device(settings.device)
     data, _ = sample_sets(dataset, settings.image_size, device)
     rows: list[dict[str, Any]] = []

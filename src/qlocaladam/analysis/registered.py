@@ -73,16 +73,16 @@ def _tested(registration: Json, question: Json, dataset: str, runs: pd.DataFrame
     own = _runs_at(place, registration["seeds"], runs)
     if own.empty or not {arm, baseline} <= set(own["arm"]):
         return {**row, "n": 0, "reason": "runs of either arm are missing"}
-    found = contrasts(own, metric, baseline)[arm]
+    contrast = contrasts(own, metric, baseline)[arm]
     wide = own.pivot(index="seed", columns="arm", values=metric)[[arm, baseline]]
     seeds = wide.dropna().index
-    if isinstance(found, str):
-        return {**row, "n": len(seeds), "reason": found}
+    if isinstance(contrast, str):
+        return {**row, "n": len(seeds), "reason": contrast}
     unknown = own[own["arm"].isin([arm, baseline]) & own[metric].isna()]["seed"].unique()
     if len(unknown):
         row["reason"] = f"left out, for want of an accuracy: seed {' '.join(map(str, sorted(unknown)))}"
     others = {f"{name}_difference": _difference(own, name, arm, baseline) for name in METRICS}
-    return {**row, "seeds": " ".join(map(str, seeds)), **_measured(registration, question, found, wide), **others}
+    return {**row, "seeds": " ".join(map(str, seeds)), **_measured(registration, question, contrast, wide), **others}
 
 
 def _runs_at(place: Json, seeds: Collection[int], runs: pd.DataFrame) -> pd.DataFrame:
@@ -94,17 +94,17 @@ def _runs_at(place: Json, seeds: Collection[int], runs: pd.DataFrame) -> pd.Data
     return own.assign(lost=collapsed(own) | own["diverged"])
 
 
-def _measured(registration: Json, question: Json, found: Contrast, wide: pd.DataFrame) -> dict[str, Any]:
+def _measured(registration: Json, question: Json, contrast: Contrast, wide: pd.DataFrame) -> dict[str, Any]:
     """The difference, and what the tests say of it. `wide`: the arm's and the baseline's accuracies by seed."""
     level, arm, baseline = registration["level"], wide[question["arm"]], wide[question["baseline"]]
     margins = {name: registration[name] * baseline.mean() for name in ("margin", "wider_margin")}
-    p, wider = (_p(found, question["expected"], margin) for margin in margins.values())
+    p, wider = (_p(contrast, question["expected"], margin) for margin in margins.values())
     alone = paired([ours - theirs for ours, theirs in wide.dropna().to_numpy()])
     own = math.nan if isinstance(alone, str) else _p(alone, question["expected"], margins["margin"])
     ends = [f"{name}_{end}" for name in ("ci", "tost_ci") for end in ("low", "high")]
     return {
-        **{name: getattr(found, name) for name in ("n", "difference", "error", "freedom", "variance")},
-        **dict(zip(ends, found.interval(level) + found.interval(2 * level), strict=True)),
+        **{name: getattr(contrast, name) for name in ("n", "difference", "error", "freedom", "variance")},
+        **dict(zip(ends, contrast.interval(level) + contrast.interval(2 * level), strict=True)),
         **margins,
         "mean": arm.mean(),
         "baseline_mean": baseline.mean(),
@@ -119,8 +119,8 @@ def _measured(registration: Json, question: Json, found: Contrast, wide: pd.Data
 
 def _difference(runs: pd.DataFrame, metric: str, arm: str, baseline: str) -> float:
     """By another metric than the registered one: shown beside it, and decides nothing."""
-    found = contrasts(runs, metric, baseline)[arm]
-    return found.difference if isinstance(found, Contrast) else math.nan
+    contrast = contrasts(runs, metric, baseline)[arm]
+    return contrast.difference if isinstance(contrast, Contrast) else math.nan
 
 
 def _p(contrast: Contrast, expected: str, margin: float) -> float:

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from qlocaladam.analysis.distributions import joined
+from qlocaladam.analysis.memory import Arms, options_of
 from qlocaladam.checks import whole_number
 from qlocaladam.codecs import Codec
 from qlocaladam.data.dataset import Dataset
@@ -55,24 +56,16 @@ class Moment:
 
 
 def analyse(
-    settings: RunSettings, dataset: Dataset, partition: Partition, arms: Mapping[str, Mapping[str, Any]], after: int = 3
+    settings: RunSettings, dataset: Dataset, partition: Partition, arms: Arms, after: int = 3
 ) -> tuple[pd.DataFrame, pd.DataFrame, Row]:
     """The tables by layer and by decade of the variance, and which client it is.
 
-    `arms` are those of config.yaml: name -> {"arm": one of `qlocaladam.optim.ARMS`, "options": those on top of it}.
     The client is the one with the most samples of the round that follows `after` rounds.
     """
     options = {name: options_of(name, entry) for name, entry in arms.items()}
     moments, summary = observe(settings, dataset, partition, after)
     by_layer, by_decade = measure(moments, options, settings.seed)
     return by_layer, by_decade, {**summary, "arms": dict(arms), "looked_at": [moment.step for moment in moments]}
-
-
-def options_of(name: str, entry: Mapping[str, Any]) -> Row:
-    if entry["arm"] not in ARMS:
-        raise ValueError(f"arm of {name!r} must be one of {', '.join(ARMS)}, got {entry['arm']!r}")
-    own_blocks = {"block_size": entry["block_size"]} if "block_size" in entry else {}
-    return {**ARMS[entry["arm"]], **own_blocks, **entry.get("options", {})}
 
 
 # Training.

@@ -19,11 +19,12 @@ REGISTERED, REGISTERED_SCHEMA = "paper/registered.yaml", "workflow/schemas/regis
 COMMAND_LINE = "--config"
 
 
+Files = Sequence[str | Path]
 Check = Callable[[Mapping[str, Any]], None]
 """ValueError at the first mistake. That of tables and figures is `results.kinds.check`, which this package is below."""
 
 
-def load(files: Sequence[str | Path], overrides: Sequence[str], of_results: Check) -> dict[str, Any]:
+def load(files: Files, overrides: Sequence[str], of_results: Check) -> dict[str, Any]:
     """The configuration of files with KEY=VALUE on top, checked; ValueError in one line where it is wrong."""
     import yaml
 
@@ -41,7 +42,7 @@ def load(files: Sequence[str | Path], overrides: Sequence[str], of_results: Chec
     return config
 
 
-def as_arguments(files: Sequence[str | Path], overrides: Mapping[str, Any]) -> list[str]:
+def as_arguments(files: Files, overrides: Mapping[str, Any]) -> list[str]:
     """The same configuration for a command of the package."""
     import yaml
 
@@ -53,7 +54,7 @@ def as_arguments(files: Sequence[str | Path], overrides: Mapping[str, Any]) -> l
 
 
 def check_or_stop(
-    config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any], of_results: Check
+    config: MutableMapping[str, Any], files: Files, overrides: Mapping[str, Any], of_results: Check
 ) -> None:
     """For the workflow: end it with one line where the configuration is wrong, without a word about Python."""
     try:
@@ -75,9 +76,7 @@ def stop(error: object) -> NoReturn:
     sys.exit(1)
 
 
-def check(
-    config: MutableMapping[str, Any], files: Sequence[str | Path], overrides: Mapping[str, Any], of_results: Check
-) -> None:
+def check(config: MutableMapping[str, Any], files: Files, overrides: Mapping[str, Any], of_results: Check) -> None:
     """Put the overrides in, then raise ValueError at the first mistake."""
     for path in files:
         refuse_unreadable(path)
@@ -112,7 +111,7 @@ def _typed(value: Any) -> Any:
         return value
 
 
-def _origin(key: str, files: Sequence[str | Path], overrides: Mapping[str, Any]) -> str:
+def _origin(key: str, files: Files, overrides: Mapping[str, Any]) -> str:
     """Where the value of a top-level key came from: the command line, or the last file that has it."""
 
     if key in overrides:
@@ -133,8 +132,8 @@ def refuse_unreadable(path: str | Path) -> None:
         said = " ".join(str(error).split())
         raise ValueError(f"{path}: is not YAML ({said}); accepted: YAML with keys, as config.yaml has it") from None
     if not isinstance(node, yaml.MappingNode):
-        found = "empty" if node is None else "without keys"
-        raise ValueError(f"{path}: is {found}; accepted: YAML with keys, as config.yaml has it")
+        content = "empty" if node is None else "without keys"
+        raise ValueError(f"{path}: is {content}; accepted: YAML with keys, as config.yaml has it")
     for key, line in _repeated(node):
         raise ValueError(f"{path}: line {line} has the key {key!r} a second time; each may be there once")
 
@@ -208,10 +207,8 @@ def explain(error: Any) -> Mistake:
     if error.validator == "additionalProperties":
         known = error.schema["properties"]
         unknown = next(name for name in error.instance if name not in known)
-        said, key = (
-            f"{place or 'the file'} has an unknown key {unknown!r}; accepted: {', '.join(known)}",
-            key or unknown,
-        )
+        said = f"{place or 'the file'} has an unknown key {unknown!r}; accepted: {', '.join(known)}"
+        key = key or unknown
     elif error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
         said = f"{place or 'the file'} lacks the key {missing!r}"

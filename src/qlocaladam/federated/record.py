@@ -100,9 +100,8 @@ def read(folder: Path) -> Run:
     for key in (*MEASURED, "history_sha256", "settings_sha256", SEAL):
         if key not in summary:
             raise ValueError(f"{folder / 'summary.json'} lacks the key {key!r}; {AGAIN}")
-    for name, content in (("history", history), ("settings", json_text(made).encode())):
-        if hashlib.sha256(content).hexdigest() != summary[f"{name}_sha256"]:
-            file = "history.csv" if name == "history" else "settings.json"
+    for file, content in (("history.csv", history), ("settings.json", json_text(made).encode())):
+        if hashlib.sha256(content).hexdigest() != summary[f"{Path(file).stem}_sha256"]:
             raise ValueError(f"{folder / file} is not the file that its summary.json was written with; {AGAIN}")
     try:
         expected = _summarise(made, history, summary)

@@ -108,20 +108,12 @@ def describe(settings: RunSettings, dataset: Dataset, partition: Partition) -> d
         "settings": {**asdict(settings), **unused},
         "optimizer": settings.optimizer_options(),
         "dataset": {
-            "name": dataset.name,
-            "sha256": dataset.sha256,
-            "origin": dataset.origin,
+            **{name: getattr(dataset, name) for name in ("name", "sha256", "origin")},
             "training_images": len(dataset.y_train),
             "test_images": len(dataset.y_test),
             "classes": dataset.outputs,
         },
-        "partition": {
-            "alpha": partition.alpha,
-            "clients": partition.clients,
-            "seed": partition.seed,
-            "recipe": partition.recipe,
-            "sha256": partition.sha256,
-        },
+        "partition": {name: getattr(partition, name) for name in ("alpha", "clients", "seed", "recipe", "sha256")},
         "versions": {
             "qlocaladam": qlocaladam.__version__,
             "torch": torch.__version__,

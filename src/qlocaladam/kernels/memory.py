@@ -25,16 +25,30 @@ ADDRESSES = ("param", "grad", "momentum", "momentum_ranges", "variance", "varian
 
 
 class Table(ABC):
-    """Contiguous tensors that do not overlap, as a kernel takes them: in a row of this `kind` for each."""
+    """Contiguous tensors that do not overlap, as a kernel takes them: in a row of this `kind` for each, with addresses,
+    size and number."""
 
     def __init__(self, work: Sequence[Work], rule: Rule, kind: np.dtype) -> None:
         self.params = [one.param for one in work]
         self.codecs = rule.momentum, rule.variance
-        self.rows = rows_of(work, rule, kind)
+        self.rows = np.zeros(len(work), kind)  # what else `kind` has is 0
+        for row, one in zip(self.rows, work, strict=True):
+            numel = one.param.numel()
+            row["param"], row["grad"] = one.param.data_ptr(), one.grad.data_ptr()
+            row["momentum"], row["momentum_ranges"] = _pointers(one.momentum, rule.momentum, numel)
+            row["variance"], row["variance_ranges"] = _pointers(one.variance, rule.variance, numel)
+            row["numel"], row["number"] = numel, one.number
 
     @abstractmethod
     def run(self, rule: Rule, steps: Sequence[int]) -> None:
         """Take the step with this number, for each tensor."""
+
+
+States = Mapping[Tensor, dict[str, Any]]
+Batches = Mapping[bool, Sequence[Work]]
+Rules = Mapping[bool, Rule]
+"""By whether the tensors are quantized."""
+Make = Callable[[Sequence[Work], Rule], Table]
 
 
 def reason_against(tensor: Tensor, device: str, place: str) -> str | None:
@@ -48,7 +62,7 @@ def reason_against(tensor: Tensor, device: str, place: str) -> str | None:
     return None
 
 
-def update_dense(work: Sequence[Work], rule: Rule, table: Callable[[Sequence[Work], Rule], Table]) -> None:
+def update_dense(work: Sequence[Work], rule: Rule, table: Make) -> None:
     """Update tensors of any layout by what takes contiguous ones that do not overlap."""
     # Parameters that share memory are updated one after the other, as torch does it.
     for batch in [[one] for one in work] if overlap(work) else [work]:
@@ -81,18 +95,6 @@ def _apart(grad: Tensor, param: Tensor) -> Tensor:
     return grad.clone(memory_format=torch.contiguous_format) if _meet(grad, param) else grad.contiguous()
 
 
-def rows_of(work: Sequence[Work], rule: Rule, kind: np.dtype) -> np.ndarray:
-    """One row for each tensor: its addresses, its size and its number. What else `kind` has is 0."""
-    rows = np.zeros(len(work), kind)
-    for row, one in zip(rows, work, strict=True):
-        numel = one.param.numel()
-        row["param"], row["grad"] = one.param.data_ptr(), one.grad.data_ptr()
-        row["momentum"], row["momentum_ranges"] = _pointers(one.momentum, rule.momentum, numel)
-        row["variance"], row["variance_ranges"] = _pointers(one.variance, rule.variance, numel)
-        row["numel"], row["number"] = numel, one.number
-    return rows
-
-
 def _pointers(state: Tensor | Encoded, codec: Codec | None, numel: int) -> tuple[int, int]:
     """Where a moment is stored. Raises RuntimeError for memory that is not what the kernel takes it for."""
     if codec is None or isinstance(state, Tensor):
@@ -123,14 +125,7 @@ class Kept:
     Lists of them are compared: a loop with a condition for each tensor would cost more than it saves.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        states: Mapping[Tensor, dict[str, Any]],
-        batches: Mapping[bool, Sequence[Work]],
-        rules: Mapping[bool, Rule],
-        make: Callable[[Sequence[Work], Rule], Table],
-    ) -> None:
+    def __init__(self, params: Sequence[Tensor], states: States, batches: Batches, rules: Rules, make: Make) -> None:
         work = [one for batch in batches.values() for one in batch]
         self.all_params, self.params = list(params), [one.param for one in work]
         self.idle = [param for param in params if not any(param is other for other in self.params)]
@@ -151,9 +146,7 @@ class Kept:
             self.tables.append((quantized, make(batch, rules[quantized]), part))
             first = part.stop
 
-    def fits(
-        self, params: Sequence[Tensor], states: Mapping[Tensor, dict[str, Any]], rules: Mapping[bool, Rule]
-    ) -> bool:
+    def fits(self, params: Sequence[Tensor], states: States, rules: Rules) -> bool:
         """Take this step's gradients; False if anything is not as it was, or a gradient is none for the kernel."""
         if any(
             (rules[quantized].momentum, rules[quantized].variance) != table.codecs
@@ -191,7 +184,7 @@ class Kept:
             table.rows["grad"] = pointers[part]
         return True
 
-    def run(self, rules: Mapping[bool, Rule]) -> None:
+    def run(self, rules: Rules) -> None:
         """Take a step with the gradients that fit."""
         for quantized, table, part in self.tables:
             states = self.states[part]
@@ -202,12 +195,7 @@ class Kept:
 
 
 def kept(
-    number: int,
-    params: Sequence[Tensor],
-    states: Mapping[Tensor, dict[str, Any]],
-    batches: Mapping[bool, Sequence[Work]],
-    rules: Mapping[bool, Rule],
-    make: Callable[[Sequence[Work], Rule], Table],
+    number: int, params: Sequence[Tensor], states: States, batches: Batches, rules: Rules, make: Make
 ) -> dict[int, Kept]:
     """The tables of a group by its number; none where something has to be looked at anew at every step."""
     work = [one for batch in batches.values() for one in batch]

@@ -80,15 +80,15 @@ class Evidence:
     @cached_property
     def by_seed(self) -> dict[Run, dict[int, Any]]:
         """What runs that differ in nothing but their seed came to."""
-        found: dict[Run, dict[int, Any]] = {}
+        results: dict[Run, dict[int, Any]] = {}
         for number in self.numbers.values():
             if "seed" in number["of"]:
-                found.setdefault(_run(number["of"]), {})[number["of"]["seed"]] = number["value"]
-        return found
+                results.setdefault(_run(number["of"]), {})[number["of"]["seed"]] = number["value"]
+        return results
 
     def measured_on(self, *names: str) -> str:
-        found = (self.numbers.get(name, {}).get("measured_on", "") for name in names)
-        return ", ".join(dict.fromkeys(filter(None, found)))
+        data = (self.numbers.get(name, {}).get("measured_on", "") for name in names)
+        return ", ".join(dict.fromkeys(filter(None, data)))
 
     def named(self, names: Sequence[str], most: int = 5) -> str:
         """What is printed there, with the places; of many only how many."""
@@ -103,22 +103,22 @@ class Evidence:
         from qlocaladam.ledger.verdicts import Sample
 
         of = self.numbers[name]["of"]
-        found, finals = self.by_seed[_run(of)], self.by_seed.get(_run({**of, "quantity": "final", "over": None}), {})
+        results, finals = self.by_seed[_run(of)], self.by_seed.get(_run({**of, "quantity": "final", "over": None}), {})
         bound = collapse_bound(self.value(f"setting/{of['dataset']}/chance"))
-        lost = any((final := finals.get(seed)) is None or final < bound for seed in found)
-        values = {seed: value for seed, value in found.items() if value is not None}
-        return Sample(values, _setting(of), lost, frozenset(found.keys() - values.keys()))
+        lost = any((final := finals.get(seed)) is None or final < bound for seed in results)
+        values = {seed: value for seed, value in results.items() if value is not None}
+        return Sample(values, _setting(of), lost, frozenset(results.keys() - values.keys()))
 
     def residuals(self, metric: str) -> Residuals:
         """How far a metric scatters, by setting."""
         from qlocaladam.ledger.verdicts import Residual
 
-        found: dict[str, dict[str, float]] = {}
+        by_setting: dict[str, dict[str, float]] = {}
         for number in self.numbers.values():
             of = number["of"]
             if of.get("kind") == "residual" and of["metric"] == metric:
-                found.setdefault(_setting(of), {})[of["quantity"]] = number["value"]
-        return {setting: Residual(**parts) for setting, parts in found.items() if parts["variance"]}
+                by_setting.setdefault(_setting(of), {})[of["quantity"]] = number["value"]
+        return {setting: Residual(**parts) for setting, parts in by_setting.items() if parts["variance"]}
 
 
 Run = frozenset[tuple[str, Any]]
@@ -154,13 +154,13 @@ def _from(evidence: Evidence, entry: Entry) -> Finding:
     of, hows = entry["from"]["of"], as_list(entry["from"]["how"])
     if hows == ["same"]:
         return _repeated(evidence, entry, evidence.published[of[0]])
-    found = {how: bounds(how, [of_entry(evidence.published[name]) for name in of]) for how in hows}
-    printed, value = of_entry(entry), next(iter(found.values())).value
+    intervals = {how: bounds(how, [of_entry(evidence.published[name]) for name in of]) for how in hows}
+    printed, value = of_entry(entry), next(iter(intervals.values())).value
     if entry.get("cut"):
         printed = printed.cut()
-    words = f"{_spelled(found)} of {evidence.named(of)}"
+    words = f"{_spelled(intervals)} of {evidence.named(of)}"
     difference = printed.distance(value)
-    if any(printed.overlaps(bounds) for bounds in found.values()):
+    if any(printed.overlaps(bounds) for bounds in intervals.values()):
         return Finding(CONSISTENT, words, value, difference)
     return Finding(CONTRADICTS, _said(entry, words), value, difference)
 
@@ -178,8 +178,8 @@ def _repeated(evidence: Evidence, entry: Entry, other: Entry) -> Finding:
     return Finding(CONTRADICTS, _said(entry, f"{named}, not {entry['printed']}"), value, difference)
 
 
-def _spelled(found: Mapping[str, Interval]) -> str:
-    return ", ".join(f"{how.replace('_', ' ')} {plain(bounds.value)}" for how, bounds in found.items())
+def _spelled(intervals: Mapping[str, Interval]) -> str:
+    return ", ".join(f"{how.replace('_', ' ')} {plain(bounds.value)}" for how, bounds in intervals.items())
 
 
 def _said(entry: Entry, words: str) -> str:
@@ -219,7 +219,7 @@ def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float)
     if entry.get("cut"):
         equal = printed.value <= value < printed.cut().high
     elsewhere = evidence.scale != PAPER_SCALE
-    found = f"{plain(value)} {_here(evidence, entry['rebuilt'])}"
+    rebuilt = f"{plain(value)} {_here(evidence, entry['rebuilt'])}"
     if entry["kind"] == "trained" and elsewhere:
         return NOT_COMPARABLE, f"needs training at the paper's scale{_behind(evidence, entry)}"
     if equal:
@@ -229,10 +229,10 @@ def _compared(evidence: Evidence, entry: Entry, printed: Interval, value: float)
     if "recipe" in entry:
         return CONTRADICTS, f"{entry['recipe']}, which gives {plain(value)}, not {entry['printed']}"
     if entry["kind"] == "trained" and _within_seeds(evidence, entry["rebuilt"], printed):
-        return SPREAD, found
+        return SPREAD, rebuilt
     if evidence.numbers[entry["rebuilt"]]["of"].get("kind") == "setting" and elsewhere:
-        return NOT_COMPARABLE, f"{found}: a setting of the scale {evidence.scale}"
-    return DIFFERS, _said(entry, found)
+        return NOT_COMPARABLE, f"{rebuilt}: a setting of the scale {evidence.scale}"
+    return DIFFERS, _said(entry, rebuilt)
 
 
 def _within_seeds(evidence: Evidence, name: str, printed: Interval) -> bool:

@@ -124,8 +124,8 @@ def corners(inputs: Iterable[Interval]) -> Iterable[tuple[float, ...]]:
 
 
 def bounds(how: str, inputs: Sequence[Interval]) -> Interval:
-    found = [DERIVED[how](*corner) for corner in corners(inputs)]
-    return Interval(min(found), DERIVED[how](*(each.value for each in inputs)), max(found))
+    values = [DERIVED[how](*corner) for corner in corners(inputs)]
+    return Interval(min(values), DERIVED[how](*(each.value for each in inputs)), max(values))
 
 
 # Claims about numbers that do not scatter. Each test says yes, no, or None: undecided.

@@ -61,9 +61,9 @@ def answer(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def _share(frame: pd.DataFrame, verdicts: Sequence[str]) -> str:
-    found = frame["verdict"].value_counts()
-    parts = [f"{verdict} {found[verdict]:,}" for verdict in verdicts if verdict in found]
-    count = int(found.reindex(list(verdicts), fill_value=0).sum())
+    by_verdict = frame["verdict"].value_counts()
+    parts = [f"{verdict} {by_verdict[verdict]:,}" for verdict in verdicts if verdict in by_verdict]
+    count = int(by_verdict.reindex(list(verdicts), fill_value=0).sum())
     return f"{count:,} of {len(frame):,} numbers and claims" + f": {', '.join(parts)}" * bool(parts)
 
 
@@ -93,9 +93,9 @@ def macros(frame: pd.DataFrame) -> str:
     }
     lines = []
     for command, values in content.items():
-        found = rf"\csname {command}:#1\endcsname"
+        defined = rf"\csname {command}:#1\endcsname"
         missing = rf"\errmessage{{The ledger has no {command} named #1}}"
-        lines += [rf"\providecommand{{\{command}}}[1]{{\ifcsname {command}:#1\endcsname{found}\else{missing}\fi}}"]
+        lines += [rf"\providecommand{{\{command}}}[1]{{\ifcsname {command}:#1\endcsname{defined}\else{missing}\fi}}"]
         lines += [rf"\expandafter\def\csname {command}:{k}\endcsname{{{escape(v)}}}" for k, v in values.items()]
     return "\n".join(lines) + "\n"
 

@@ -99,16 +99,16 @@ def compare(first: Sample, second: Sample, residuals: Residuals, level: float = 
     finds at this level. At a less strict one, where the pooled one gains in width, it is at least the paired one's.
     """
     seeds = sorted(first.values.keys() & second.values.keys())
-    found = [first.values[seed] - second.values[seed] for seed in seeds]
-    if len(found) < 2:
+    differences = [first.values[seed] - second.values[seed] for seed in seeds]
+    if len(differences) < 2:
         return ONE_SEED
     lost, residual = first.lost or second.lost, residuals.get(first.setting)
-    if lost and len(found) < FEWEST_LOST:
-        return f"{len(found)} seeds of runs of which some collapsed: nothing decides"
-    margin, own = MARGIN * abs(statistics.fmean(second.values.values())), paired(found)
+    if lost and len(differences) < FEWEST_LOST:
+        return f"{len(differences)} seeds of runs of which some collapsed: nothing decides"
+    margin, own = MARGIN * abs(statistics.fmean(second.values.values())), paired(differences)
     if residual and first.setting == second.setting and not lost:
-        error = math.sqrt(2 * residual.variance / len(found))
-        pooled = Contrast(statistics.fmean(found), error, residual.freedom, len(found), POOLED)
+        error = math.sqrt(2 * residual.variance / len(differences))
+        pooled = Contrast(statistics.fmean(differences), error, residual.freedom, len(differences), POOLED)
         tests = [pooled, own] if isinstance(own, Contrast) else [pooled]
         return Compared(max(tests, key=lambda test: test.interval(2 * level)[1]), margin, pooled.deviation())
     return Compared(own, margin, own.deviation()) if isinstance(own, Contrast) else own
@@ -138,24 +138,24 @@ def _against(
     pairs: Sequence[tuple[Sample, Sample]], residuals: Residuals, level: float = LEVEL
 ) -> tuple[list[Compared], Judgement | None]:
     """Each pair compared, at the level of all of them together; or why there is nothing to decide by."""
-    found = []
+    tests = []
     for first, second in pairs:
         one = compare(first, second, residuals, level / len(pairs))
         if isinstance(one, str):
             return [], Judgement(None, one)
-        found.append(one)
-    return found, None
+        tests.append(one)
+    return tests, None
 
 
 def _greater(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
     """The first is above all others: every comparison must say so; one that says the contrary is enough to deny it."""
-    found, lacking = _against([(samples[0], other) for other in samples[1:]], residuals)
+    tests, lacking = _against([(samples[0], other) for other in samples[1:]], residuals)
     if lacking:
         return lacking
-    words = _words(found, _seeds_apart)
-    if all(one.test.above(0) < LEVEL for one in found):
+    words = _words(tests, _seeds_apart)
+    if all(one.test.above(0) < LEVEL for one in tests):
         return Judgement(True, words)
-    denied = any(one.test.below(0) < LEVEL / len(found) for one in found)
+    denied = any(one.test.below(0) < LEVEL / len(tests) for one in tests)
     return Judgement(False if denied else None, words)
 
 
@@ -169,34 +169,34 @@ def _monotone(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
 
 def _none_below(pairs: Sequence[tuple[Sample, Sample]], residuals: Residuals) -> Judgement:
     """No first is below its second by more than the margin."""
-    found, lacking = _against(pairs, residuals)
+    tests, lacking = _against(pairs, residuals)
     if lacking:
         return lacking
-    words = _words(found, _seeds_not_below)
-    if all(one.test.above(-one.margin) < LEVEL for one in found):
+    words = _words(tests, _seeds_not_below)
+    if all(one.test.above(-one.margin) < LEVEL for one in tests):
         return Judgement(True, words)
-    denied = any(one.test.below(-one.margin) < LEVEL / len(found) for one in found)
+    denied = any(one.test.below(-one.margin) < LEVEL / len(tests) for one in tests)
     return Judgement(False if denied else None, words)
 
 
 def _equivalent(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
     """The two are no further apart than the margin."""
-    found, lacking = _against([(samples[0], samples[1])], residuals)
-    return lacking or _within(found)
+    tests, lacking = _against([(samples[0], samples[1])], residuals)
+    return lacking or _within(tests)
 
 
 def _close(samples: Sequence[Sample], residuals: Residuals, bound: float) -> Judgement:
     """No two are further apart than the bound."""
-    found, lacking = _against(list(itertools.combinations(samples, 2)), residuals)
-    return lacking or _within([one._replace(margin=bound) for one in found])
+    tests, lacking = _against(list(itertools.combinations(samples, 2)), residuals)
+    return lacking or _within([one._replace(margin=bound) for one in tests])
 
 
-def _within(found: Sequence[Compared]) -> Judgement:
+def _within(tests: Sequence[Compared]) -> Judgement:
     """Every difference is inside its margin; one that is beyond is enough to deny it."""
-    words = _words(found, _seeds_within)
-    if all(one.test.equivalence(one.margin) < LEVEL for one in found):
+    words = _words(tests, _seeds_within)
+    if all(one.test.equivalence(one.margin) < LEVEL for one in tests):
         return Judgement(True, words)
-    denied = any(min(one.test.above(one.margin), one.test.below(-one.margin)) < LEVEL / len(found) for one in found)
+    denied = any(min(one.test.above(one.margin), one.test.below(-one.margin)) < LEVEL / len(tests) for one in tests)
     return Judgement(False if denied else None, words)
 
 
@@ -209,14 +209,14 @@ def _steadier(samples: Sequence[Sample], residuals: Residuals) -> Judgement:
     half, bounds, words = len(samples) // 2, [], []
     for own in (samples[:half], samples[half:]):
         pairs = list(itertools.combinations(own, 2))
-        found, lacking = _against(pairs, residuals, LEVEL / 4)
+        tests, lacking = _against(pairs, residuals, LEVEL / 4)
         if lacking:
             return lacking
         level = LEVEL / 2 / len(pairs)
-        nearer = max(max(low, -high, 0.0) for low, high in (one.test.interval(level) for one in found))
-        further = max(max(-low, high) for low, high in (one.test.interval(LEVEL) for one in found))
+        nearer = max(max(low, -high, 0.0) for low, high in (one.test.interval(level) for one in tests))
+        further = max(max(-low, high) for low, high in (one.test.interval(LEVEL) for one in tests))
         bounds.append((nearer, further))
-        words.append(f"{max(abs(one.test.difference) for one in found):.2f} ({nearer:.2f} to {further:.2f})")
+        words.append(f"{max(abs(one.test.difference) for one in tests):.2f} ({nearer:.2f} to {further:.2f})")
     (nearer, further), (their_nearer, their_further) = bounds
     holds = True if further < their_nearer else False if nearer > their_further else None
     return Judgement(holds, f"furthest apart {' and '.join(words)}")
@@ -299,15 +299,15 @@ def _seeds_apart(one: Compared) -> int | str | None:
     return f"{alike:,} seeds show equivalence within {100 * MARGIN:g} %"
 
 
-def _words(found: Sequence[Compared], needed: Callable[[Compared], int | str | None]) -> str:
+def _words(tests: Sequence[Compared], needed: Callable[[Compared], int | str | None]) -> str:
     """The differences with their 95 % intervals, and how many seeds would decide the one that is least sure."""
 
     def one(contrast: Contrast) -> str:
         low, high = contrast.interval(2 * LEVEL)
         return f"{contrast.difference:+.2f} ({low:+.2f} to {high:+.2f}, {contrast.n} seeds)"
 
-    said = "; ".join(one(each.test) for each in found[:4])
-    return f"{said}{'; ...' if len(found) > 4 else ''}; {_most([needed(each) for each in found])}"
+    said = "; ".join(one(each.test) for each in tests[:4])
+    return f"{said}{'; ...' if len(tests) > 4 else ''}; {_most([needed(each) for each in tests])}"
 
 
 def _most(needed: Sequence[int | str | None]) -> str:

@@ -256,8 +256,8 @@ def _different_cell(own: str, expected: str) -> str:
     return ""
 
 
-def _cut(line: str, most: int = 80) -> str:
-    return line if len(line) <= most else f"{line[:most]}..."
+def _cut(line: str) -> str:
+    return line if len(line) <= 80 else f"{line[:80]}..."
 
 
 def _files(paths: Mapping[str, str]) -> dict[str, Path]:

@@ -225,9 +225,7 @@ def _main_figures(layout: Layout) -> list[str]:
 def _figure(layout: Layout, name: str, path: Path) -> str:
     title = escape(kinds.figure_title({**layout.names(), **layout.figures[name]}))
     content = path.read_bytes()
-    share = (
-        100 * int.from_bytes(content[16:20]) / (PAGE * DPI)
-    )  # as wide as in the document: a PNG begins with its size
+    share = 100 * int.from_bytes(content[16:20]) / (PAGE * DPI)  # as in the document: a PNG begins with its size
     source = f"data:image/png;base64,{base64.encodebytes(content).decode().rstrip()}"
     picture = f'<img alt="{title}" style="width: {share:.0f}%" src="{source}">'
     opened = f"app.setView({{content: 'img', contentPath: results['{path}'].data_uri, resultPath: '{path}'}})"

@@ -141,8 +141,8 @@ def read(root: Path, scale: str) -> pd.DataFrame:
     """The runs of a scale's reference."""
     path = root / scale / "runs.csv"
     if not path.exists():
-        found = ", ".join(sorted(path.parent.name for path in root.glob("*/runs.csv")))
-        raise ValueError(f"scale is {scale!r}, and {path} is not there; scales with a reference: {found or 'none'}")
+        scales = ", ".join(sorted(path.parent.name for path in root.glob("*/runs.csv")))
+        raise ValueError(f"scale is {scale!r}, and {path} is not there; scales with a reference: {scales or 'none'}")
     return _parse(path)
 
 
@@ -172,13 +172,13 @@ def spreads(reference: pd.DataFrame) -> list[Spread]:
     Three seeds or more of a kind say themselves how far they spread, unless all came out the same. For the others the
     deviation is pooled over all kinds on the same data that have several seeds, none of which collapsed.
     """
-    found: dict[int, Spread] = {}
+    by_run: dict[int, Spread] = {}
     for _, on_data in reference.groupby("dataset"):
         kinds = [kind for _, kind in on_data.groupby([name for name in GRID[:-1] if name in on_data])]
         pooled = _pooled(kinds)
         for kind in kinds:
-            found |= dict.fromkeys(kind.index, _spread(kind["best"].tolist(), pooled))
-    return [found[place] for place in reference.index]
+            by_run |= dict.fromkeys(kind.index, _spread(kind["best"].tolist(), pooled))
+    return [by_run[place] for place in reference.index]
 
 
 def _spread(best: Sequence[float], pooled: tuple[float, int]) -> Spread:

@@ -140,9 +140,9 @@ class Question(NamedTuple):
     @property
     def basis(self) -> str:
         """What a sentence adds to an answer: the differences, and that more seeds are to come."""
-        found = "; ".join(f"{place} {difference}" for place, difference in self.differences.items())
+        differences = "; ".join(f"{place} {difference}" for place, difference in self.differences.items())
         seeds = "" if self.status == "final" else f"; preliminary, {self.seeds} of {self.wanted} seeds"
-        return f"{found}{seeds}"
+        return f"{differences}{seeds}"
 
 
 def render(template: Path, **known: Any) -> str:

@@ -63,13 +63,8 @@ def _setup(spec: Spec, runs: pd.DataFrame, varied: str) -> list[str]:
     """How the models were trained; what differs between data sets is said for each."""
 
     def said(form: Callable[[Row], str]) -> str:
-        return _by_dataset(
-            spec,
-            {
-                dataset: " or ".join(unique(form(run) for run in rows))
-                for dataset, rows in grouped(table_rows(runs), "dataset")
-            },
-        )
+        of_datasets = grouped(table_rows(runs), "dataset")
+        return _by_dataset(spec, {name: " or ".join(unique(form(run) for run in rows)) for name, rows in of_datasets})
 
     seeds = {str(dataset): _seeds(own["seed"]) for dataset, own in runs.groupby("dataset", sort=False)}
     return [
@@ -117,6 +112,7 @@ def run_notes(spec: Spec, rows: Sequence[Row], shown: Collection[str]) -> list[s
     accuracy = any(name in shown for name in METRICS)
     chances = {row["dataset"]: row["chance"] for row in rows if row.get("collapsed")}
     levels = listed([rf"{level:g}\,\% ({latex(spec, 'dataset', dataset)})" for dataset, level in chances.items()])
+    absent = any(row["runs"] == 0 and not row.get("missing") for row in rows)
     notes = {
         rf"$^{{c}}$~collapsed: ends below twice the chance level of {levels}.": accuracy and bool(chances),
         "$^{d}$~diverged: in at least one run weights were not finite any more and training ended.": accuracy
@@ -125,9 +121,7 @@ def run_notes(spec: Spec, rows: Sequence[Row], shown: Collection[str]) -> list[s
         and any(map(measured_here, rows)),
         MISSING_NOTE: any(row.get("missing") for row in rows),
         r"$\pm$ is the sample standard deviation over seeds.": any(row["runs"] > 1 for row in rows),
-        f"{NONE} in a whole row or for an arm: there is no such run.": any(
-            row["runs"] == 0 and not row.get("missing") for row in rows
-        ),
+        f"{NONE} in a whole row or for an arm: there is no such run.": absent,
     }
     return [note for note, needed in notes.items() if needed]
 

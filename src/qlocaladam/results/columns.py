@@ -26,6 +26,14 @@ def column(name: str, form: str = "", unit: float = 1) -> Callable[[Row], str]:
     return cell
 
 
+ERRORS: Columns = {
+    "Median error (learning rates)": column("median", ".2g"),
+    "99th percentile": column("p99", ".2g"),
+    "Largest error": column("max", ".2g"),
+}
+"""How far steps are off."""
+
+
 def accuracy(name: str) -> Callable[[Row], str]:
     """A mean, and over several seeds its deviation."""
     mean, deviation = column(name, ".2f"), column(f"{name}_std", ".2f")

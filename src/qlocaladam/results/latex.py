@@ -58,9 +58,9 @@ def marked(cell: str, marks: str) -> str:
     return rf"{cell}\rlap{{$^{{{marks}}}$}}" if marks else cell
 
 
-def signed(value: float, digits: int = 2) -> str:
+def signed(value: float) -> str:
     """With its sign, and as mathematics, whose minus is longer than a hyphen."""
-    return f"${value:+.{digits}f}$"
+    return f"${value:+.2f}$"
 
 
 def power_of_ten(value: float) -> str:

@@ -99,7 +99,7 @@ class Layout:
             return True
         if "table" in entry:
             return entry["table"] in self.tables
-        return all(len(self.available(self.selected(selection))) for selection in _selections(entry))
+        return all(len(self.available(self.selected(selection))) for _, selection in kinds.selections(entry))
 
     def _tables_of(self, kind: str) -> list[str]:
         return [name for name, entry in self.tables.items() if entry["kind"] == kind]
@@ -207,10 +207,6 @@ class Layout:
     def analysis_files(self, analysis: str, dataset: str) -> list[str]:
         return [f"{self.results}/analysis/{analysis}/{dataset}/{name}" for name in CLIENT_FILES[analysis]]
 
-    def analysis_options(self, analysis: str, dataset: str) -> dict[str, Any]:
-        """How it trains."""
-        return ANALYSES[analysis].options(self, dataset)
-
     def analysed_arms(self, analysis: str) -> dict[str, Any]:
         size, arms = self.config["defaults"]["block_size"], self.config["arms"]
         options = {
@@ -219,13 +215,9 @@ class Layout:
         shown = self.shown(analysis, "arm")
         return {name: {"arm": arm["arm"], "options": options[name]} for name, arm in arms.items() if name in shown}
 
-    def analysis_request(self, analysis: str, dataset: str) -> dict[str, Any]:
-        """What its summary must say."""
-        return ANALYSES[analysis].request(self, dataset)
-
     def analysis_lacks(self, analysis: str, dataset: str) -> str:
         files = self.analysis_files(analysis, dataset)
-        return lacks(files, files[-1], self.analysis_request(analysis, dataset))
+        return lacks(files, files[-1], ANALYSES[analysis].request(self, dataset))
 
     # Tables, figures and numbers: the parameters of each, and the files that it is made of.
 
@@ -249,16 +241,13 @@ class Layout:
         return self.selected(entry) if "experiments" in entry else self.runs[:0]
 
     def panel_rows(self, name: str) -> list[pd.DataFrame]:
-        return [self.selected(selection) for selection in _selections(self.figures[name])]
+        return [self.selected(selection) for _, selection in kinds.selections(self.figures[name])]
 
     def table_spec(self, name: str) -> dict[str, Any]:
         return {**self.tables[name], "name": name, **self.names(), **self._asked(self.table_rows(name))}
 
     def figure_spec(self, name: str) -> dict[str, Any]:
         return {**self.figures[name], "name": name, **self.names()}
-
-    def _figure_rows(self, name: str) -> pd.DataFrame:
-        return pd.concat([self.runs[:0], *self.panel_rows(name)])
 
     def _asked(self, rows: pd.DataFrame) -> dict[str, Any]:
         """What is asked of the runs, and where some are absent, which there would be."""
@@ -270,14 +259,16 @@ class Layout:
 
     def made(self, rule: str, name: str) -> dict[str, Any]:
         """What a table or a figure comes from: the rule, its code, the runs and the files that it reads."""
-        of_rule = {"table": (self.table_files, self.table_rows), "figure": (self.figure_files, self._figure_rows)}
-        files, rows = of_rule[rule]
+        if rule == "table":
+            files, rows = self.table_files(name), self.table_rows(name)
+        else:
+            files, rows = self.figure_files(name), pd.concat([self.runs[:0], *self.panel_rows(name)])
         return {
             "rule": rule,
             "rulefile": project_file(f"workflow/rules/{rule}s.smk"),
             "code": project_file(f"src/qlocaladam/results/kinds/{self.config[f'{rule}s'][name]['kind']}.py"),
-            "runs": self.folders(self.available(rows(name))) if len(rows(name)) else [],
-            "files": list(files(name).values()),
+            "runs": self.folders(self.available(rows)) if len(rows) else [],
+            "files": list(files.values()),
         }
 
     def results_spec(self) -> dict[str, Any]:
@@ -394,9 +385,3 @@ def lacks(files: Iterable[str], record: str, request: Config) -> str:
         return ", ".join(differences(read_json(Path(record)), request))
     except ValueError:
         return ""
-
-
-def _selections(entry: Config) -> list[Config]:
-    """The panels of a figure, or what selects the runs of an entry without any; nothing where it shows none."""
-    selections: list[Config] = entry.get("panels", [entry] if "experiments" in entry else [])
-    return selections

@@ -346,5 +346,5 @@ def _of_bounds() -> Iterator[Number]:
     yield number({"kind": "bound", "quantity": "longest_step"}, longest, ".2f", file)
     for bits in (8, 4):
         half_a_level = longest / NormalisedCodec(bits=bits).top
-        found = {"one": fades * half_a_level, "accumulated": fades / (1 - fades) * half_a_level}
-        yield from numbers_of({"kind": "bound", "bits": bits}, found, dict.fromkeys(found, ".2g"), file)
+        quantities = {"one": fades * half_a_level, "accumulated": fades / (1 - fades) * half_a_level}
+        yield from numbers_of({"kind": "bound", "bits": bits}, quantities, dict.fromkeys(quantities, ".2g"), file)

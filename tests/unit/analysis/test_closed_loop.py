@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import refused
 
 from qlocaladam.analysis import microscope, model_size
 from qlocaladam.analysis.closed_loop import Step, follow
 from qlocaladam.cli import main
-from qlocaladam.data import sources
 from qlocaladam.data.dataset import load, subset
 from qlocaladam.federated.batches import image_sets
 from qlocaladam.federated.client import train_client
@@ -31,19 +31,14 @@ ARMS = {
 LABELS = {"dataset": {"cifar10": "Digits", "text": "Text"}, "arm": {arm: arm.upper() for arm in ARMS}}
 
 
-def prepared(folder, name, *sizes):
-    sources.prepare(name, folder / f"{name}.npz")
-    return folder / f"{name}.npz", subset(load(folder / f"{name}.npz"), *sizes)
+@pytest.fixture(scope="module")
+def digits(digits):
+    return digits, subset(load(digits), 150, 20)
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    return prepared(tmp_path_factory.mktemp("digits"), "digits", 150, 20)
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    return prepared(tmp_path_factory.mktemp("text"), "text", 100, 20)
+def text(text):
+    return text, subset(load(text), 100, 20)
 
 
 def trained(data, settings, how=None, **options):
@@ -190,9 +185,8 @@ def test_commands_write_the_same_bytes_again_and_a_sealed_summary(made, text, tm
 
 
 def test_widths_that_are_none_are_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["analyse", "model-size", "--data", "d", "--out", "o", "--arms", "fp32", "--widths", "8-16"])
-    assert "argument --widths: invalid int value: '8-16'" in capsys.readouterr().err
+    said = refused(capsys, ["analyse", "model-size", "--data", "d", "--out", "o", "--arms", "fp32", "--widths", "8-16"])
+    assert "argument --widths: invalid int value: '8-16'" in said
 
 
 def test_tables_have_a_row_for_each_width_and_for_each_arm(made):

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import refused
 from scipy import stats
 from simulated_runs import Runs
 
@@ -452,9 +453,7 @@ def test_the_command_writes_contrasts_and_pairs_the_same_twice(tmp_path, capsys)
     assert (row["baseline_mean"], row["margin"], row["n"], row["difference"]) == ("81.0", "4.05", "", "")
     assert row["reason"] == SAME
     assert len(pd.read_csv(tmp_path / "one/differences.csv")) == 2 * 5 * len(METRICS)
-    with pytest.raises(SystemExit):
-        main(["analyse", "contrasts", "--runs", *found, "--margin", "0", "--out", str(tmp_path / "three")])
-    assert "margin must be above 0, as a share of the baseline's accuracy, got 0.0" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["analyse", "contrasts", "--runs", "--out", str(tmp_path / "four")])
-    assert "--runs: expected at least one argument" in capsys.readouterr().err
+    command = ["analyse", "contrasts", "--out", str(tmp_path / "three"), "--runs"]
+    said = refused(capsys, [*command, *found, "--margin", "0"])
+    assert "margin must be above 0, as a share of the baseline's accuracy, got 0.0" in said
+    assert "--runs: expected at least one argument" in refused(capsys, command)

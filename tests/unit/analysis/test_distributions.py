@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from analysis_files import row
 
 from qlocaladam.analysis import distributions
 from qlocaladam.analysis.distributions import (
@@ -57,13 +58,6 @@ def sample(seed, count=4096):
     """A layer with normal momentum and log-normal variance."""
     draw = np.random.default_rng(seed)
     return 0.02 * draw.standard_normal(count), 10 ** (-7 + draw.standard_normal(count))
-
-
-def row(table, **where):
-    for name, value in where.items():
-        table = table[table[name] == value]
-    assert len(table) == 1
-    return table.iloc[0]
 
 
 def test_the_same_settings_give_the_same_bytes_whatever_the_arm(small, made):

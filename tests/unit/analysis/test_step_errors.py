@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from analysis_files import made_by
+from analysis_files import made_by, row
 from torch.optim import optimizer as torch_optimizer
 
 from qlocaladam.analysis import step_errors, trained
@@ -58,13 +58,6 @@ def block(weights):
 def divisor(variance):
     """What Adam divides by at that step, after a gradient of 0."""
     return math.sqrt(0.999 * variance / (1 - 0.999**STEP)) + 1e-8
-
-
-def row(table, **where):
-    for name, value in where.items():
-        table = table[table[name] == value]
-    assert len(table) == 1
-    return table.iloc[0]
 
 
 def test_a_step_is_that_of_adam():

@@ -1,4 +1,4 @@
-"""Every kind of table and figure, found by the modules of this package, and what config.yaml may say of each."""
+"""Every kind of table and figure, a module of this package each, and what config.yaml may say of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qlocaladam.project import project_file
 from qlocaladam.results.kind import Analysis, AsFigure, AsTable, Config, Kind, Shown, Spec, ref, words
 
 KINDS: dict[str, Kind] = {
-    found.name: import_module(f"{__name__}.{found.name}").KIND for found in pkgutil.iter_modules(__path__)
+    module.name: import_module(f"{__name__}.{module.name}").KIND for module in pkgutil.iter_modules(__path__)
 }
 ANALYSES: dict[str, Analysis] = {kind.analysis.name: kind.analysis for kind in KINDS.values() if kind.analysis}
 """Those that train a little themselves."""
@@ -130,7 +130,7 @@ def check_selection(config: Config, key: str, entry: Config) -> None:
     if "table" in entry:
         tested = [name for name, table in config["tables"].items() if _is_tested_with(table, entry)]
         refuse_unknown(f"{key}: table", [entry["table"]], tested)
-    for place, selection in _selections(entry):
+    for place, selection in selections(entry):
         names = [experiment["name"] for experiment in config["experiments"]]
         refuse_unknown(f"{key}{place}: experiments", selection["experiments"], names)
         rows = shown_runs(config, entry, selection)
@@ -146,7 +146,8 @@ def _is_tested_with(table: Config, figure: Config) -> bool:
     return bool(table["kind"] == figure["kind"] and table.get("group") in (None, figure.get("group")))
 
 
-def _selections(entry: Config) -> Iterator[tuple[str, Config]]:
+def selections(entry: Config) -> Iterator[tuple[str, Config]]:
+    """What selects the runs of an entry, or of each panel of a figure; nothing where it shows none."""
     if "experiments" in entry:
         yield "", entry
     for number, panel in enumerate(entry.get("panels", []), 1):

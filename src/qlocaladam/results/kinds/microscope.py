@@ -11,6 +11,7 @@ import pandas as pd
 from qlocaladam.experiments.consistency import arms_of_this_package, of_text
 from qlocaladam.experiments.grid import DEFAULTS, as_list
 from qlocaladam.files import table_rows
+from qlocaladam.results import columns
 from qlocaladam.results.analyses import arm_request, arm_settings, own_size
 from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
@@ -151,9 +152,7 @@ KIND = Kind(
         check=check,
         columns={
             "Steps": column("steps"),
-            "Median error (learning rates)": column("median", ".2g"),
-            "99th percentile": column("p99", ".2g"),
-            "Largest error": column("max", ".2g"),
+            **columns.ERRORS,
             "Off by 10 learning rates (%)": column("far", ".3f", 0.01),
             "Path length relative to exact states": column("relative_way", ".3g"),
             "First loss": column("first_loss", ".3f"),

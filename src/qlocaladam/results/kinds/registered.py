@@ -26,12 +26,7 @@ from qlocaladam.results.latex import BREAK, NONE, Column, Group, Table, bold, es
 from qlocaladam.results.number import Form, Label, Number, numbers_by_row
 from qlocaladam.results.style import GREY, PAGE, SMALL, sheet
 
-EXPECTED = {
-    "worse": "below",
-    "better": "above",
-    "equivalent": "equivalent to",
-    "not_worse": "not below",
-}
+EXPECTED = {"worse": "below", "better": "above", "equivalent": "equivalent to", "not_worse": "not below"}
 HEADS = {"last_third": rf"Last{BREAK}third", "best": "Best", "final": "Final", "mean": "All"}
 
 NOTES = [
@@ -142,8 +137,8 @@ def figure(spec: Spec, runs: Sequence[pd.DataFrame], files: Files) -> Figure:
     panels[0].set(yticks=range(len(questions)), ylim=(len(questions) - 0.5, -0.5))
     panels[0].set_yticklabels(names, fontsize=SMALL)
     answers = rows["answer"].unique()
-    found = {answer: {"linestyle": "", **_marker(answer)} for answer in MARKERS if answer in answers}
-    forest.legend(drawn, {**found, "90 % interval": {"linewidth": 2}})
+    answered = {answer: {"linestyle": "", **_marker(answer)} for answer in MARKERS if answer in answers}
+    forest.legend(drawn, {**answered, "90 % interval": {"linewidth": 2}})
     return drawn
 
 
@@ -192,11 +187,8 @@ def check(config: Config, key: str, entry: Config) -> None:
     content = configuration.registration(project_file(configuration.REGISTERED))
     asked = [("scale", content["scale"], "scales")]
     asked += [("datasets", dataset, "datasets") for dataset in content["datasets"]]
-    asked += [
-        (f"{question['name']}: {side}", question[side], "arms")
-        for question in content["questions"]
-        for side in ("arm", "baseline")
-    ]
+    for question in content["questions"]:
+        asked += [(f"{question['name']}: {side}", question[side], "arms") for side in ("arm", "baseline")]
     for what, value, part in asked:
         if value not in config[part]:
             where = f"{key} shows {configuration.REGISTERED}, whose {what} is"
@@ -204,10 +196,8 @@ def check(config: Config, key: str, entry: Config) -> None:
     for experiment in config["experiments"]:
         used = {*as_list({**config["defaults"], **experiment}["seed"])} & {*content["seeds"]}
         if used and experiment["name"] not in entry["experiments"]:
-            where = (
-                f"{configuration.REGISTERED}: seeds has {min(used)}, which experiments.{experiment['name']} has, too"
-            )
-            raise ValueError(f"{where}; accepted: seeds that nothing else uses")
+            where = f"{configuration.REGISTERED}: seeds has {min(used)}, which experiments.{experiment['name']} has"
+            raise ValueError(f"{where}, too; accepted: seeds that nothing else uses")
 
 
 ANSWERS = "{analysis}/registered/{table}/answers.csv"

@@ -62,11 +62,11 @@ def _with_tests(results: list[Row], tested: list[Row]) -> list[Row]:
     """`mean` is that of the best accuracies, which are tested; what it is of all rounds has another name here."""
     tests = {place(row): row for row in tested}
     untested = dict.fromkeys(next(iter(tests.values()), {}), "")
-    found = ((row, tests.get(place(row), {})) for row in results if row["runs"] or row.get("missing"))
+    pairs = ((row, tests.get(place(row), {})) for row in results if row["runs"] or row.get("missing"))
     return [
         {**untested, **row, ALL_ROUNDS: row["mean"], f"{ALL_ROUNDS}_std": row.get("mean_std", math.nan)}
         | {**test, "best": as_number(test.get("mean")), "best_std": as_number(test.get("std"))}
-        for row, test in found
+        for row, test in pairs
     ]
 
 

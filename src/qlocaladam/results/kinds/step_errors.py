@@ -13,6 +13,7 @@ import pandas as pd
 
 from qlocaladam import RELEASED_FLOOR
 from qlocaladam.experiments.grid import as_list
+from qlocaladam.results import columns
 from qlocaladam.results.analyses import run_options, run_request
 from qlocaladam.results.captions import at_scale
 from qlocaladam.results.cells import ERRORS, fixed, two_digits
@@ -176,9 +177,7 @@ KIND = Kind(
         keys={"where": ref("datasets_and_arms")},
         columns={
             "Local step": column("step"),
-            "Median error (learning rates)": column("median", ".2g"),
-            "99th percentile": column("p99", ".2g"),
-            "Largest error": column("max", ".2g"),
+            **columns.ERRORS,
             "Largest error where v is 0": column("idle_max", ".2g"),
             "Off by 10 learning rates (%)": column("over_ten_lr", ".3f", 0.01),
             "10 times too large (%)": column("over_ten", ".3f", 0.01),
