@@ -16,7 +16,7 @@ from qlocaladam.results.numbers import as_latex
 PAPER = Path(__file__).parents[2] / "paper"
 
 PULLS = r"result|printed|verdict|ledger|label|ref|input|includegraphics|tablefile|gap|registeredgap|onboth|ifcsstring"
-COMPUTED = rf"\\(?:{PULLS}|when[a-z]+|wide|narrow|asdrawn)(?:\[[^]]*\])?\{{[^}}]*\}}"
+COMPUTED = rf"\\(?:{PULLS}|when[a-z]+|wide|narrow|pair\{{[^}}]*\}})(?:\[[^]]*\])?\{{[^}}]*\}}"
 """What pulls something in, and names of it."""
 NAMES = r"Q-LocalAdam|CIFAR-100?|ResNet-18|FP32|INT8"
 LAYOUT = (

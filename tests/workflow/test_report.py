@@ -335,14 +335,14 @@ def test_the_report_opens_with_answers_figures_and_the_ledger(layout):
     for folder in (tables, figures, Path(layout.together)):
         folder.mkdir(parents=True)
     answered(tables / "registered.csv")
-    (figures / "convergence_cifar10.png").write_bytes(b"a picture")
+    (figures / "convergence_cifar100.png").write_bytes(b"a picture")
     CLAIMS.assign(reason="a<b").to_csv(Path(layout.together, "claims.csv"), index=False)
     opening = pages.report_texts(layout)["opening"]
     assert "\n\n" not in opening, "a directive ends there"
     assert cells(opening)[0] == ["Question", "Data set", "Answer", "Status", "Difference (pp)", "90 % interval"]
     assert cells(opening)[1][:4] == ["Without its floor, is the method below FP32?", "CIFAR-10", "yes", "final"]
     assert base64.b64encode(b"a picture").decode() in opening
-    assert "app.showResultInfo(&#x27;figures/small/convergence_cifar10.png&#x27;)" in opening
+    assert "app.showResultInfo(&#x27;figures/small/convergence_cifar100.png&#x27;)" in opening
     assert "<b>Holds</b>: 1 of 5 numbers and claims: exact 1.</li>" in opening
     assert "<summary>1 claims: fails here</summary><ul><li>a&lt;b</li></ul>" in opening
     assert "holds here" not in opening, "no list of nothing"
@@ -515,8 +515,8 @@ def test_it_shows_the_answer_figures_tables_times_and_the_configuration_without_
     assert {f"{head}: {said}." for head, said in answers.items()} <= set(opening)
     assert '"rounds": 2' in browser.run("document.querySelector('details pre').textContent")
     browser.click("03. Main results")
-    browser.click("Figure convergence_cifar10")
-    assert browser.wait("document.querySelector('#app > div > div img')?.naturalWidth") == 1400
+    browser.click("Figure convergence_cifar100")
+    assert browser.wait("document.querySelector('#app > div > div img')?.naturalWidth") == 666
     browser.click("Table main")
     cells = "[...document.querySelectorAll('tbody td')].map(cell => cell.textContent)"
     title = CONFIG["tables"]["main"]["caption"]
@@ -574,7 +574,7 @@ def test_the_ledger_is_sorted_and_the_report_read_by_keys(finished, report, brow
     browser.wait("!!document.querySelector('figure a')")
     browser.run("document.querySelector('figure a').focus()")
     browser.press("Enter")
-    assert browser.wait("document.querySelector('#app > div > div img')?.naturalWidth") == 1400
+    assert browser.wait("document.querySelector('#app > div > div img')?.naturalWidth") == 666
     assert browser.complaints() == []
 
 

@@ -43,7 +43,7 @@ def test_sentences_follow_from_the_answers(tmp_path, monkeypatch):
     """Of the seven questions the first two are answered yes, the third no, so that nothing after it is decided."""
     monkeypatch.chdir(ROOT)
     shutil.copytree(ROOT / "paper/reference", tmp_path / "reference")
-    answered(tmp_path / "reference/small/tables/registered.csv")
+    answered(tmp_path / "reference/registered/tables/registered.csv")
     said = kept_results(tmp_path / "reference")
     assert "| Without its floor, is the method below FP32? | yes | " in said
     assert "it the method falls below FP32 (CIFAR-10 " in said

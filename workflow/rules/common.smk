@@ -138,7 +138,7 @@ def table_asked(wildcards):
 
 RUNS = {grid.run_name(place): place for place in PLACES}
 LACKING_RUNS = {name: LAYOUT.run_lacks(place) for name, place in RUNS.items()}
-DATA = latex.listed([LAYOUT.data_in_words(dataset) for dataset in LAYOUT.runs["dataset"].unique()])
+DATA = latex.listed([LAYOUT.data_in_words(name) for name in LAYOUT.available(LAYOUT.runs)["dataset"].unique()])
 PROGRESS = listen(
     logger,
     quiet=Quietness.RULES in (workflow.output_settings.quiet or ()),

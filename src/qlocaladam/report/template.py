@@ -163,7 +163,7 @@ def kept_results(template: Path, registered: Path, reference: Path, labels: Mapp
         **kept,
         kept=list(kept.values()),
         registered=asked,
-        answers=lambda table: scales[asked["scale"]].questions(asked, table),
+        questions=Results(reference / "registered", labels[asked["scale"]]).questions(asked, "registered"),
         picture=picture,
         arithmetic_since=ARITHMETIC_SINCE,
     )

@@ -173,8 +173,8 @@ class Table:
 
     def _size(self, stacked: bool) -> list[str]:
         fits = self.long or self._points(stacked) <= PAGE_POINTS  # long text is set in lines of a column's own width
-        size = r"\footnotesize" if fits else r"\scriptsize"
-        return [size, rf"\setlength{{\tabcolsep}}{{{SEPARATION_POINTS}pt}}"]
+        size, separation = (r"\footnotesize", SEPARATION_POINTS) if fits else (r"\scriptsize", 2.5)
+        return [size, rf"\setlength{{\tabcolsep}}{{{separation}pt}}"]
 
     def _layout(self) -> tuple[bool, str]:
         """Whether heads are broken, and the environment: the narrowest that the table fits in."""
@@ -197,7 +197,7 @@ class Table:
     def _notes(self) -> list[str]:
         if not self.notes:
             return []
-        opening = r"\par\vspace{3pt}\begin{minipage}{\linewidth}\footnotesize\raggedright"
+        opening = r"\par\vspace{3pt}\noindent\begin{minipage}{\linewidth}\footnotesize\raggedright"
         return [opening, *self.notes, r"\end{minipage}"]
 
 

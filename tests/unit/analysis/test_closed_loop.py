@@ -220,10 +220,10 @@ def test_a_title_is_about_the_arms_that_are_drawn_and_needs_no_two_widths(made, 
     sizes.loc[sizes["arm"] == "q-localadam", "relative_way"] = [0.5, 0.25]
     shown = spec("model_size", "text")
     shown["where"]["arm"].remove("naive-int8")
-    for widths, said in (((16, 8), "0.50 and 0.25 of FP32's"), ((8,), "0.50 and 0.50 of FP32's")):
+    for widths, said in (((16, 8), "0.50 to 0.25 of FP32's"), ((8,), "0.50 to 0.50 of FP32's")):
         pd.concat(sizes[sizes["width"] == width] for width in widths).to_csv(tmp_path / "sizes.csv", index=False)
         figure = figures.draw(shown, [], {**made, "model_size.text": tmp_path / "sizes.csv"})
-        assert figure.get_suptitle().replace("\n", " ").endswith(f"Path of Q-LOCALADAM: {said}")
+        assert figure.get_suptitle().replace("\n", " ").endswith(f"path of Q-LOCALADAM {said}")
 
 
 def test_numbers_and_pages_have_them(made):

@@ -94,8 +94,8 @@ def _finding(table: pd.DataFrame, arms: Collection[str], labels: Mapping[str, st
     below = [100 * of_size.loc["fp32", ["zero", "below"]].sum() for of_size in ends]
     shortest = ends[-1].loc[list(arms), "relative_way"].idxmin()
     first, last = (of_size.loc[shortest, "relative_way"] for of_size in ends)
-    words = f"Variances below the floor: {below[0]:.0f} % in the smallest model, {below[1]:.0f} % in the largest. "
-    return textwrap.fill(f"{words}Path of {labels[shortest]}: {first:.2f} and {last:.2f} of FP32's", TITLE)
+    words = f"Larger models: {below[0]:.0f} to {below[1]:.0f} % of variances below the floor, "
+    return textwrap.fill(f"{words}path of {labels[shortest]} {first:.2f} to {last:.2f} of FP32's", TITLE)
 
 
 def numbers(dataset: str, path: Path, label: Label) -> Iterator[Number]:

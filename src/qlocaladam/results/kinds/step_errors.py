@@ -109,8 +109,7 @@ def _finding(errors: pd.DataFrame, arms: Collection[str], names: Spec) -> str:
         return "No variance is below the floor"
     worst = tiny.groupby("arm")["p99"].max()
     said = [f"{two_digits(worst[arm])} with {names[arm]}" for arm in (worst.idxmax(), worst.idxmin())]
-    words = f"99th percentile of error up to {said[0]}, up to {said[1]} (learning rates)"
-    return textwrap.fill(f"Variance below the floor: {words}", TITLE)
+    return textwrap.fill(f"Variance below the floor: errors in learning rates up to {said[0]}, {said[1]}", TITLE)
 
 
 def _decade_ticks(decades: pd.Series, idle: float) -> tuple[list[float], list[str]]:
@@ -143,7 +142,7 @@ def _name_marks(axes: Axes) -> None:
     """What the two grey lines are, in the corner that stays empty: errors are small where variances are large."""
     small: dict[str, Any] = {"fontsize": SMALL, "color": GREY, "textcoords": "offset points"}
     top, right = axes.get_xaxis_transform(), axes.get_yaxis_transform()
-    axes.annotate("floor of the released code", (np.log10(RELEASED_FLOOR), 1), (3, -3), xycoords=top, va="top", **small)
+    axes.annotate("released floor", (np.log10(RELEASED_FLOOR), 1), (3, -3), xycoords=top, va="top", **small)
     axes.annotate("one learning rate", (1, 1), (-3, 2), xycoords=right, ha="right", **small)
 
 
