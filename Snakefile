@@ -66,7 +66,9 @@ onsuccess:
     said = PROGRESS.planned
     print()
     if "judge" in said:
-        print(f"Made at scale {SCALE} in {PROGRESS.since_start()}, from {len(LAYOUT.available(LAYOUT.runs))} training runs on {DATA}.")
+        print(
+            f"Made at scale {SCALE} in {PROGRESS.since_start()}, from {len(LAYOUT.available(LAYOUT.runs))} training runs on {DATA}."
+        )
         for head, line in presentation.answer(presentation.read(Path(TOGETHER, "claims.csv"))).items():
             print(f"{head}: {line}.")
     else:
