@@ -9,6 +9,7 @@ clients of equal size, so that it does not matter which are drawn. Nothing needs
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import statistics
 import sys
@@ -311,8 +312,11 @@ def _frameworks(workload: Workload, plan: Plan, findings: Findings) -> None:
     for _ in range(plan.repeats):
         for one in present:
             try:
+                # So that nobody is credited with another's rounds, nor with those of an earlier repeat.
                 for old in workload.folder.glob("ends-*.json"):
-                    old.unlink()  # so that nobody is credited with another's rounds
+                    old.unlink()
+                for old in workload.folder.glob("run-*"):
+                    shutil.rmtree(old)
                 commands = one.commands(workload, plan.total_rounds)
                 usage = run_together(commands, sys.executable, workload.folder)
                 rates[one.name].append(sum(60 / statistics.mean(seconds) for seconds in one.seconds(workload)))
